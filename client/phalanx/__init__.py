@@ -1,0 +1,1 @@
+"""Phalanx: fits and simulations in lockstep on the machines a researcher already reaches over SSH."""

@@ -1,0 +1,1 @@
+"""The coordinator: checks an experiment, admits a group, and drives it in lockstep."""

@@ -1,0 +1,191 @@
+"""The one family of errors, and the one status table used in both directions.
+
+A message names the thing and says what the person can do next. Errors cross the wire as their class name, their
+message and their details (``to_wire`` / ``from_wire``); the gRPC status is chosen by ``status_of``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+
+class PhalanxError(Exception):
+    """Anything Phalanx refuses or loses. ``details`` hold JSON values, for machines."""
+
+    status: ClassVar[str] = "INTERNAL"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, /, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class InvalidRequest(PhalanxError):
+    """Something asked for cannot be: wrong shape, width, label, range. Nothing was started."""
+
+    status = "INVALID_ARGUMENT"
+    exit_code = 2
+
+
+class InvalidExperiment(InvalidRequest):
+    """An experiment or execution with one or more faults; ``problems`` lists all of them."""
+
+    def __init__(self, problems: Sequence[str] | str, /, **details: Any) -> None:
+        listed = [problems] if isinstance(problems, str) else list(problems)
+        text = listed[0] if len(listed) == 1 else f"{len(listed)} problems:\n  - " + "\n  - ".join(listed)
+        super().__init__(text, **{**details, "problems": listed})
+
+    @property
+    def problems(self) -> list[str]:
+        """Each fault, one sentence."""
+        return list(self.details["problems"])
+
+
+class InvalidCluster(InvalidExperiment):
+    """A cluster file that cannot be used; every fault is listed."""
+
+
+class ProtectedRole(InvalidRequest):
+    """Validation or test rows were offered where only training rows may be used, or the reverse."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class Unavailable(PhalanxError):
+    """A backend, device, package or slot that was asked for is not there. Nothing falls back."""
+
+    status = "FAILED_PRECONDITION"
+    exit_code = 3
+
+
+class AdmissionRefused(Unavailable):
+    """One or more machines cannot join; ``rows`` is the table (worker, field, wanted, found)."""
+
+    def __init__(self, rows: Sequence[Mapping[str, str]], /, **details: Any) -> None:
+        lines = [f"{r['worker']}: {r['field']}: wanted {r['wanted']}, found {r['found']}" for r in rows]
+        super().__init__(
+            "these workers cannot join:\n  " + "\n  ".join(lines), **{**details, "rows": [dict(r) for r in rows]}
+        )
+
+
+class Unauthorized(PhalanxError):
+    """The token is missing or wrong."""
+
+    status = "UNAUTHENTICATED"
+    exit_code = 3
+
+
+class WrongRun(PhalanxError):
+    """A call for a run that this worker does not serve."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class StaleIncarnation(PhalanxError):
+    """A call or a reply from an older incarnation of a member."""
+
+    status = "ABORTED"
+
+
+class UnknownDigest(PhalanxError):
+    """A blob or program was named that was never sent."""
+
+    status = "NOT_FOUND"
+
+
+class CorruptData(PhalanxError):
+    """Bytes that do not match their checksum, digest or length."""
+
+    status = "DATA_LOSS"
+
+
+class ProgramRefused(PhalanxError):
+    """A program artifact that inspection does not let through."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class EngineFailed(PhalanxError):
+    """An engine ended, overran its deadline or failed its self-test."""
+
+    status = "INTERNAL"
+    exit_code = 4
+
+
+class WorkerLost(PhalanxError):
+    """A member left the run: it died, stopped answering or its connection broke."""
+
+    status = "UNAVAILABLE"
+    exit_code = 4
+
+
+class NonFinite(PhalanxError):
+    """A sum was not finite; nothing was committed. Names update, block, rows and member."""
+
+    status = "OUT_OF_RANGE"
+    exit_code = 5
+
+
+class LedgerMismatch(PhalanxError):
+    """The accepted work does not add up to the plan; nothing was committed."""
+
+    status = "DATA_LOSS"
+    exit_code = 4
+
+
+class OutOfTime(PhalanxError):
+    """A wait reached its deadline."""
+
+    status = "DEADLINE_EXCEEDED"
+    exit_code = 4
+
+
+class Cancelled(PhalanxError):
+    """The run was cancelled; everything it started has ended."""
+
+    status = "CANCELLED"
+    exit_code = 130
+
+
+def _family(root: type[PhalanxError]) -> dict[str, type[PhalanxError]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found |= _family(child)
+    return found
+
+
+def to_wire(error: PhalanxError) -> bytes:
+    """The error as UTF-8 JSON: class, message, details."""
+    document = {"error": type(error).__name__, "message": error.message, "details": error.details}
+    return json.dumps(document, default=str).encode()
+
+
+def from_wire(data: bytes) -> PhalanxError:
+    """The error that ``to_wire`` wrote; an unknown class becomes ``PhalanxError``, never a crash."""
+    try:
+        document = json.loads(data)
+        kind = _family(PhalanxError).get(document["error"], PhalanxError)
+        message, details = str(document["message"]), dict(document["details"])
+    except (ValueError, KeyError, TypeError):
+        return PhalanxError(f"an error that cannot be read: {data[:200]!r}")
+    error = kind.__new__(kind)
+    PhalanxError.__init__(error, message, **details)
+    return error
+
+
+def status_of(error: PhalanxError) -> str:
+    """The name of the gRPC status code that stands for this error."""
+    return type(error).status
+
+
+# What a peer without Phalanx details in its answer meant.
+BY_STATUS: Mapping[str, type[PhalanxError]] = {
+    "UNAUTHENTICATED": Unauthorized,
+    "NOT_FOUND": UnknownDigest,
+    "DATA_LOSS": CorruptData,
+    "INVALID_ARGUMENT": InvalidRequest,
+    "DEADLINE_EXCEEDED": OutOfTime,
+    "CANCELLED": Cancelled,
+    "UNAVAILABLE": WorkerLost,
+}

@@ -1,0 +1,232 @@
+"""The engine: runs the programs of a fit through JAX on one device.
+
+Every block of a batch goes through one executable whatever the range, so a block's bits depend on the block alone; the
+partial sums inside a range are added in the order of the reduction tree (``phalanx_proto.reduction``), in Float64.
+Callers pass NumPy arrays and get NumPy arrays; 64-byte aligned ones pass without a copy on CPU.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy.typing import NDArray
+
+from phalanx_proto import programs, reduction
+from phalanx_proto.errors import InvalidRequest, Unavailable
+from phalanx_proto.experiment import ProgramSpec
+
+PLAN_HEADER = 8
+"""Int32 words before the merge schedule in a plan: id offset, real rows, blocks, update, first block, then spare."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Nanoseconds of one piece of work."""
+
+    prepare: int
+    compute: int
+    readback: int
+
+
+def configure() -> None:
+    """Set the process-wide JAX options that the numbers depend on. Call before anything is compiled."""
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def find_device(backend: str, ordinal: int = 0) -> Any:
+    """The device asked for, or Unavailable: nothing falls back."""
+    try:
+        devices = jax.devices(backend)
+    except RuntimeError as error:
+        raise Unavailable(f"backend {backend!r} is not available: {error}", backend=backend) from error
+    if ordinal >= len(devices):
+        raise Unavailable(f"backend {backend!r} has {len(devices)} device(s); ordinal {ordinal} was asked for")
+    return devices[ordinal]
+
+
+def plan_words(blocks: int) -> int:
+    """Int32 words of a plan for batches of at most ``blocks`` blocks."""
+    return PLAN_HEADER + blocks
+
+
+@functools.lru_cache(maxsize=4096)
+def merges_of(lo: int, hi: int, n: int) -> Array:
+    """The merge schedule of the range, cached: plans repeat from update to update."""
+    return np.asarray(reduction.merge_schedule(lo, hi, n), np.int32)
+
+
+def _leaf(outputs: tuple[Any, Any, Any, Any]) -> Any:
+    gradient, loss, weight, metrics = outputs
+    tail = jnp.concatenate([loss[None], weight[None], metrics]).astype(jnp.float64)
+    return jnp.concatenate([gradient.astype(jnp.float64), tail])
+
+
+def _block_inputs(spec: ProgramSpec, x: Any, y: Any, ids: Any, plan: Any, seed: Any, k: Any) -> tuple[Any, ...]:
+    rows = lax.dynamic_slice(ids, (plan[0] + k * spec.block,), (spec.block,))
+    inside = (k * spec.block + jnp.arange(spec.block, dtype=jnp.int32)) < plan[1]
+    key = jnp.concatenate([seed, jnp.stack([plan[3], plan[4] + k]).astype(jnp.uint32)])
+    return x[rows], y[rows], inside.astype(spec.dtype), key
+
+
+def tree_executable(spec: ProgramSpec, gradient: Callable[..., Any]) -> Callable[..., Any]:
+    """(parameters, stack, x, y, ids, plan, seed) -> stack whose first rows are the maximal nodes of the range."""
+
+    def nodes(parameters: Any, stack: Any, x: Any, y: Any, ids: Any, plan: Any, seed: Any) -> Any:
+        def block(k: Any, carry: Any) -> Any:
+            stack, top = carry
+            leaf = _leaf(gradient(parameters, *_block_inputs(spec, x, y, ids, plan, seed, k)))
+            merges = plan[PLAN_HEADER + k]
+            node = lax.fori_loop(0, merges, lambda j, acc: stack[top - 1 - j] + acc, leaf)
+            top = top - merges
+            return lax.dynamic_update_index_in_dim(stack, node, top, 0), top + 1
+
+        return lax.fori_loop(0, plan[2], block, (stack, jnp.int32(0)))[0]
+
+    return jax.jit(nodes, donate_argnums=1)
+
+
+def leaf_executable(spec: ProgramSpec, gradient: Callable[..., Any]) -> Callable[..., Any]:
+    """One block's outputs in the group dtype, for a device without Float64; the tree is then added on the host."""
+
+    def leaf(parameters: Any, x: Any, y: Any, ids: Any, plan: Any, seed: Any, k: Any) -> Any:
+        return gradient(parameters, *_block_inputs(spec, x, y, ids, plan, seed, k))
+
+    return jax.jit(leaf)
+
+
+def commit_executable(spec: ProgramSpec, update: Callable[..., Any]) -> Callable[..., Any]:
+    """(parameters, stack, update number, *state) -> (info, parameters, *state); the root is the stack's first row.
+
+    ``info`` is Float64 [3 + M]: 1.0 if the root and the new parameters are finite, loss, weight and metric sums.
+    """
+    size = spec.model.parameters
+
+    def commit(parameters: Any, stack: Any, number: Any, *state: Any) -> Any:
+        root = stack[0]
+        mean = (root[:size] / root[size + 1]).astype(spec.dtype)
+        parameters, *state = update(parameters, mean, number, *state)
+        finite = jnp.isfinite(root).all() & jnp.isfinite(parameters).all()
+        return jnp.concatenate([finite[None].astype(jnp.float64), root[size:]]), parameters, *state
+
+    return jax.jit(commit)
+
+
+def score_executable(spec: ProgramSpec, score: Callable[..., Any]) -> Callable[..., Any]:
+    """(parameters, x, y, rows) -> Float64 [2 + M] sums over the first ``rows`` rows, block after block."""
+    size = spec.score_block
+
+    def total(parameters: Any, x: Any, y: Any, rows: Any) -> Any:
+        def block(k: Any, sums: Any) -> Any:
+            start = k * size
+            part = lax.dynamic_slice_in_dim(x, start, size), lax.dynamic_slice_in_dim(y, start, size)
+            inside = (start + jnp.arange(size, dtype=jnp.int32)) < rows
+            loss, weight, metrics = score(parameters, *part, inside.astype(spec.dtype))
+            return sums + jnp.concatenate([loss[None], weight[None], metrics]).astype(jnp.float64)
+
+        zero = jnp.zeros((2 + len(spec.metrics),), jnp.float64)
+        return lax.fori_loop(0, (rows + size - 1) // size, block, zero)
+
+    return jax.jit(total)
+
+
+class FitEngine:
+    """The programs of one fit bound to one device and one training array."""
+
+    def __init__(self, spec: ProgramSpec, artifacts: Mapping[str, bytes], device: Any, blocks: int) -> None:
+        self.spec = spec
+        self.device = device
+        self.blocks = blocks
+        self.depth = reduction.stack_depth(blocks)
+        calls = {name: programs.load(data).call for name, data in artifacts.items()}
+        self.host_tree = device.platform not in ("cpu", "cuda", "gpu")
+        make = leaf_executable if self.host_tree else tree_executable
+        self._nodes = make(spec, calls["gradient"]) if "gradient" in calls else None
+        self._commit = commit_executable(spec, calls["update"]) if "update" in calls else None
+        self._score = score_executable(spec, calls["score"]) if "score" in calls else None
+        self._predict = jax.jit(calls["predict"]) if "predict" in calls else None
+        self.stack: Any = None
+        """What the last call of ``nodes`` returned."""
+        self._x: Any = None
+        self._y: Any = None
+        self._seed: Any = None
+
+    def put(self, value: Array) -> Any:
+        """The array on this engine's device; without a copy where it is aligned host memory."""
+        return jax.device_put(value, self.device, may_alias=True)
+
+    def bind(self, x: Array, y: Array, seed: int) -> None:
+        """Bind the training rows [rows, F] and targets, and the seed of program keys."""
+        self._x, self._y = self.put(x), self.put(y)
+        self._seed = self.put(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32))
+        if not self.host_tree:
+            with jax.default_device(self.device):
+                self.stack = jnp.zeros((self.depth, self.spec.node_size), jnp.float64)
+
+    def nodes(self, parameters: Any, ids: Array, plan: Array) -> tuple[Any, Times]:
+        """The stack [depth, N] whose first rows are the nodes of the planned range, on the device.
+
+        The stack is this engine's own and is overwritten by the next call.
+        """
+        started = time.perf_counter_ns()
+        if self._nodes is None or self._x is None:
+            raise InvalidRequest("this engine has no gradient program or no data bound")
+        if self.host_tree:
+            return self._host_nodes(self._nodes, parameters, ids, plan)
+        stack, self.stack = self.stack, None
+        self.stack = self._nodes(parameters, stack, self._x, self._y, ids, plan, self._seed)
+        self.stack.block_until_ready()
+        return self.stack, Times(prepare=0, compute=time.perf_counter_ns() - started, readback=0)
+
+    def _host_nodes(self, leaf: Any, parameters: Any, ids: Array, plan: Array) -> tuple[Array, Times]:
+        started, pending, readback = time.perf_counter_ns(), [], 0
+        parameters, ids, words = self.put(np.asarray(parameters)), self.put(ids), self.put(plan)
+        for k in range(int(plan[2])):
+            outputs = leaf(parameters, self._x, self._y, ids, words, self._seed, np.int32(k))
+            jax.block_until_ready(outputs)
+            before = time.perf_counter_ns()
+            gradient, loss, weight, metrics = (np.asarray(o, np.float64) for o in outputs)
+            node = np.concatenate([gradient, loss[None], weight[None], metrics])
+            for _ in range(int(plan[PLAN_HEADER + k])):
+                node = pending.pop() + node
+            pending.append(node)
+            readback += time.perf_counter_ns() - before
+        stack = np.zeros((self.depth, self.spec.node_size), np.float64)
+        stack[: len(pending)] = pending
+        total = time.perf_counter_ns() - started
+        self.stack = stack
+        return stack, Times(prepare=0, compute=total - readback, readback=readback)
+
+    def commit(self, parameters: Any, stack: Any, number: int, state: Sequence[Any]) -> tuple[Array, Any, list[Any]]:
+        """One update from the root in ``stack[0]``: (info, new parameters, new state). Nothing is changed in place."""
+        if self._commit is None:
+            raise InvalidRequest("this engine has no update program")
+        info, parameters, *state = self._commit(parameters, stack, np.int32(number), *state)
+        return np.asarray(info), parameters, list(state)
+
+    def score(self, parameters: Any, x: Any, y: Any, rows: int) -> Array:
+        """Float64 [2 + M]: loss, weight and metric sums over the first ``rows`` rows of padded x and y."""
+        if self._score is None:
+            raise InvalidRequest("this engine has no score program")
+        return np.asarray(self._score(parameters, x, y, np.int32(rows)))
+
+    def predict(self, parameters: Any, x: Array) -> Array:
+        """Outputs [rows, O] in the group dtype, computed in blocks of ``score_block`` rows."""
+        if self._predict is None:
+            raise InvalidRequest("this engine has no predict program")
+        size, outputs = self.spec.score_block, np.empty((len(x), self.spec.model.outputs), self.spec.dtype)
+        block = np.zeros((size, x.shape[1]), self.spec.dtype)
+        for start in range(0, len(x), size):
+            part = x[start : start + size]
+            block[: len(part)] = part
+            outputs[start : start + len(part)] = np.asarray(self._predict(parameters, block)[0])[: len(part)]
+        return outputs

@@ -1,0 +1,148 @@
+"""One engine process, seen from its owner: start by exec, operations with deadlines, an end that leaves nothing.
+
+Used on an asyncio loop. An engine ends with its owner: it exits when the socket between them closes.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx_proto.errors import EngineFailed, OutOfTime, from_wire
+from phalanx_worker import channel
+from phalanx_worker.channel import Message
+from phalanx_worker.environment import engine_environment
+
+LAST_LINES = 20
+"""Lines of an engine's output that are kept for the error message."""
+GRACE = 5.0
+"""Seconds an engine has to end after its socket closed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotSpec:
+    """What one engine runs on."""
+
+    backend: str = "cpu"
+    ordinal: int = 0
+
+
+def describe_exit(status: int | None) -> str:
+    """An exit status in words; None stands for a process that is still there."""
+    if status is None:
+        return "is not answering"
+    if status < 0:
+        name = signal.Signals(-status).name
+        hint = "; the kernel may have ended it for lack of memory" if name == "SIGKILL" else ""
+        return f"was ended by {name}{hint}"
+    return f"ended with exit status {status}"
+
+
+class EngineProcess:
+    """An engine in a process of its own."""
+
+    def __init__(self, name: str, slot: SlotSpec) -> None:
+        self.name = name
+        self.slot = slot
+        self.ready: dict[str, Any] = {}
+        """The ready report: pid, device, jax version."""
+        self.lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._decoder = channel.Decoder()
+        self._socket: socket.socket | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it is there."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self, deadline: float) -> None:
+        """Start the process and wait ``deadline`` seconds at most for its self-tests to pass."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            self._socket = ours
+            arguments = [str(theirs.fileno()), self.slot.backend, str(self.slot.ordinal)]
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "phalanx_worker.engine_process", *arguments,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(theirs.fileno(),), env=engine_environment(self.slot.backend), start_new_session=True,
+            )  # fmt: skip
+        self._reader = asyncio.create_task(self._keep_lines())
+        self.ready = (await self.receive(deadline, "its self-tests")).body
+
+    async def _keep_lines(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        with contextlib.suppress(ValueError, asyncio.LimitOverrunError):
+            async for line in self._process.stdout:
+                self.lines.append(line.decode(errors="replace").rstrip()[:2000])
+
+    async def send(self, body: Mapping[str, Any], payload: bytes = b"", descriptors: Sequence[int] = ()) -> None:
+        """Send one operation; the answer comes from ``receive``, in order."""
+        if self._socket is None:
+            raise EngineFailed(f"engine {self.name} is closed")
+        frame = channel.encode(body, payload)
+        try:
+            if descriptors:
+                frame = frame[socket.send_fds(self._socket, [frame], list(descriptors)) :]
+            await asyncio.get_running_loop().sock_sendall(self._socket, frame)
+        except (BrokenPipeError, ConnectionResetError):
+            raise await self._ended() from None
+
+    async def receive(self, deadline: float | None, waiting_for: str) -> Message:
+        """The next answer, within ``deadline`` seconds. Raises what the engine raised."""
+        if self._socket is None:
+            raise EngineFailed(f"engine {self.name} is closed")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(deadline):
+                while (message := self._decoder.next()) is None:
+                    data = await loop.sock_recv(self._socket, 1 << 16)
+                    if not data:
+                        raise await self._ended()
+                    self._decoder.feed(data)
+        except ConnectionResetError:
+            raise await self._ended() from None
+        except TimeoutError:
+            raise OutOfTime(f"engine {self.name} did not finish {waiting_for} within {deadline} s") from None
+        if "error" in message.body:
+            raise from_wire(message.body["error"].encode())
+        return message
+
+    async def call(
+        self, body: Mapping[str, Any], payload: bytes = b"", descriptors: Sequence[int] = (), *, deadline: float | None
+    ) -> Message:
+        """One operation and its answer."""
+        await self.send(body, payload, descriptors)
+        return await self.receive(deadline, repr(body["op"]))
+
+    async def _ended(self) -> EngineFailed:
+        status: int | None = None
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                status = await asyncio.wait_for(self._process.wait(), GRACE)
+            if self._reader is not None:
+                await asyncio.wait({self._reader}, timeout=1.0)
+        last = "".join(f"\n    {line}" for line in self.lines)
+        return EngineFailed(f"engine {self.name} {describe_exit(status)}{'; its last words:' + last if last else ''}")
+
+    async def close(self) -> None:
+        """End the process; after this it is gone."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+            if self._reader is not None:
+                await self._reader
+            # the transport would otherwise close itself in a later turn of a loop that may be gone by then
+            self._process._transport.close()  # type: ignore[attr-defined]
+            self._process = None

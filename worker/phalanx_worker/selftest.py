@@ -1,0 +1,3 @@
+"""Stub until the real one arrives."""
+def require() -> None:
+    """Stub."""
