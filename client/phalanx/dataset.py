@@ -154,6 +154,8 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 def _array(name: str, values: ArrayLike) -> NDArray[Any]:
     """The values as an array of real numbers."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InvalidRequest(f"{name} is a masked array: fill or drop what is masked first")
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
@@ -235,13 +237,29 @@ def _groups(groups: ArrayLike, rows: int) -> NDArray[np.int64]:
     return _frozen(np.unique(array, return_inverse=True)[1].astype(np.int64))
 
 
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy raises for a file that is damaged, encrypted, pickled or claims absurd sizes."""
+
+
 def _read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, since NumPy leaves a file that it cannot read open.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InvalidRequest(f"{path} holds a single array: save both with numpy.savez(path, x=x, y=y)")
             return {name: archive[name] for name in archive.files if name in ("x", "y", "groups", "names")}
     except FileNotFoundError as error:
         raise InvalidRequest(f"there is no file {path}") from error
-    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidRequest(f"{path} cannot be read as an .npz file: {error}") from error
+    except _UNREADABLE as error:
+        raise InvalidRequest(f"{path} cannot be read as an .npz file: {error or type(error).__name__}") from error

@@ -61,7 +61,7 @@ def _by_group(labels: Indices, groups: Indices, fractions: NDArray[np.float64], 
             "give more groups or drop a role"
         )
     sizes = np.bincount(groups)
-    kinds = np.unique(np.stack([_majority(labels, groups), sizes]), axis=1, return_inverse=True)[1].reshape(-1)
+    kinds = np.unique(_majority(labels, groups) * (len(labels) + 1) + sizes, return_inverse=True)[1]
     shares = np.floor(np.bincount(kinds)[:, None] * fractions + 1e-9).astype(np.int64)
     keys = _keys(seed, num_groups)
     roles = _deal(kinds, shares, keys)
@@ -101,7 +101,7 @@ def _at_least_one(counts: Indices, roles_wanted: Indices) -> Indices:
 
 
 def _deal(strata: Indices, counts: Indices, keys: NDArray[np.uint32]) -> NDArray[np.int8]:
-    """Roles of the items: of each stratum the first, by key, go to test, the next to validation, then train; else -1."""
+    """Roles of the items: of each stratum the first, by key, go to test, then validation, then train; others are -1."""
     order = np.lexsort((keys, strata))
     ordered = strata[order]
     starts = np.searchsorted(ordered, np.arange(len(counts)))

@@ -12,7 +12,6 @@ from phalanx_proto.errors import AdmissionRefused, Unavailable
 from phalanx_proto.execution import Backend
 from phalanx_proto.experiment import DType
 from phalanx_proto.handshake import PASSED, PROTOCOL, BackendFound, Handshake
-from phalanx_worker.allocation import Allocation
 
 MAX_LOCAL_SLOTS = 256
 MAX_AUTOMATIC = 8
@@ -60,8 +59,8 @@ def automatic_workers(slots: int, physical_cpus: int | None = None) -> int:
     return max(1, min(spared, MAX_AUTOMATIC))
 
 
-def allocation_problems(records: Sequence[WorkerRecord], allocation: Allocation) -> list[str]:
-    """How the slots of the members on one machine exceed what is allotted there; empty where they fit.
+def allocation_problems(records: Sequence[WorkerRecord], *, slots: int, reason: str) -> list[str]:
+    """How the slots of the members on one machine exceed its ``slots`` (for ``reason``); empty where they fit.
 
     CPU slots add up. An accelerator is a slot of its own and takes none of them, but can be given out once. Members
     on other machines are left out: their own worker knows its allocation.
@@ -70,11 +69,11 @@ def allocation_problems(records: Sequence[WorkerRecord], allocation: Allocation)
     problems = []
     cpu = [record for record in here if record.backend == "cpu"]
     asked = sum(record.slots for record in cpu)
-    if asked > allocation.slots:
+    if asked > slots:
         listed = ", ".join(f"{record.name} {record.slots}" for record in cpu)
         problems.append(
-            f"the workers on this machine ask for {asked} CPU slots together ({listed}), but {allocation.slots} "
-            f"found, because {allocation.reason}"
+            f"the workers on this machine ask for {asked} CPU slots together ({listed}), but {slots} are "
+            f"found, because {reason}"
         )
     devices = Counter((record.backend, record.device) for record in here if record.backend != "cpu")
     for (backend, device), number in sorted(devices.items()):
@@ -84,10 +83,11 @@ def allocation_problems(records: Sequence[WorkerRecord], allocation: Allocation)
 
 
 def check_allocation(
-    records: Sequence[WorkerRecord], allocation: Allocation, *, oversubscribe: bool = False
+    records: Sequence[WorkerRecord], *, slots: int, reason: str, oversubscribe: bool = False
 ) -> list[str]:
-    """Pass if the members on this machine fit its allocation; the answer is the notes that the result must carry.
+    """Pass if the members on this machine fit its allocation: ``slots``, for ``reason``.
 
+    The answer is the notes that the result must carry.
     Raises ``Unavailable`` with all problems, unless ``oversubscribe`` admits them, which makes them notes. More than
     256 engines on one machine are never admitted.
     """
@@ -98,13 +98,13 @@ def check_allocation(
             asked=here,
             found=MAX_LOCAL_SLOTS,
         )
-    problems = allocation_problems(records, allocation)
+    problems = allocation_problems(records, slots=slots, reason=reason)
     if problems and not oversubscribe:
         raise Unavailable(
             "; ".join(problems) + "; ask for fewer, or write oversubscribe = true",
             problems=problems,
-            found=allocation.slots,
-            reason=allocation.reason,
+            found=slots,
+            reason=reason,
         )
     return [f"oversubscribed: {problem}" for problem in problems]
 

@@ -104,6 +104,26 @@ class Experiment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The sizes of a fit's programs: all that an engine knows of a model."""
+
+    dtype: DType
+    parameters: int
+    """Length P of the flat vector."""
+    metrics: int
+    """Number M of metric sums."""
+    outputs: int
+    """Width O of a prediction."""
+    block: int
+    score_block: int
+
+    @property
+    def node_size(self) -> int:
+        """Float64 values of a node: gradient, loss, weight, metrics."""
+        return self.parameters + 2 + self.metrics
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProgramSpec:
     """All that decides the programs of a fit: what ``lowering`` turns into StableHLO."""
 
@@ -122,9 +142,16 @@ class ProgramSpec:
         return () if self.float_targets else ("accuracy",)
 
     @property
-    def node_size(self) -> int:
-        """Float64 values of a node: gradient, loss, weight, metrics."""
-        return self.model.parameters + 2 + len(self.metrics)
+    def sizes(self) -> Sizes:
+        """What an engine must know of it."""
+        return Sizes(
+            dtype=self.dtype,
+            parameters=self.model.parameters,
+            metrics=len(self.metrics),
+            outputs=self.model.outputs,
+            block=self.block,
+            score_block=self.score_block,
+        )
 
     def to_json(self) -> str:
         """Canonical text, read by ``from_json``."""

@@ -103,6 +103,8 @@ class Ledger:
     ) -> Accepted | Dropped:
         """Account blocks [lo, hi) with their real rows and their weight sum (one for each real row).
 
+        A member without blocks in this update has nothing to account.
+
         Raises ``LedgerMismatch`` naming member, update and blocks where these were not asked of the member, or where
         rows or weight are not the plan's.
         """

@@ -34,7 +34,7 @@ _COUNTERS = 1 << 13
 def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[int, int], rounds: int = 10) -> tuple[Words, ...]:
     """Four uint32 arrays of random words, one of each for every counter.
 
-    ``counter`` holds four integer arrays (or integers) that broadcast; they and the integers of ``key`` are below 2**32.
+    ``counter`` holds four integer arrays (or integers) that broadcast; they and those of ``key`` are below 2**32.
     """
     c0, c1, c2, c3 = (c.astype(Word) for c in _rounds(tuple(np.asarray(c, np.uint64) for c in counter), key, rounds))
     return c0, c1, c2, c3

@@ -142,7 +142,8 @@ class Assembler:
             raise self._fault(offset, "is empty")
         if checksum(data) != sum64:
             raise self._fault(offset, "does not match its checksum")
-        self._view[offset : offset + size] = data if size else b""
+        if size:
+            self._view[offset : offset + size] = memoryview(data).cast("B")
         self.received += size
 
     def finish(self) -> memoryview:

@@ -20,7 +20,9 @@ def test_arrays_are_copied_and_locked() -> None:
     x[:], y[:] = -1, 0
     np.testing.assert_array_equal(data.features, X)
     np.testing.assert_array_equal(data.targets, Y)
-    assert (data.features.dtype, data.targets.dtype, data.classes) == (np.float64, np.int32, 3)
+    assert data.features.dtype == np.float64
+    assert data.targets.dtype == np.int32
+    assert data.classes == 3
     assert not data.features.flags.writeable
     assert not data.targets.flags.writeable
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -50,7 +52,7 @@ def test_the_first_value_that_is_not_finite_is_named(value: float) -> None:
     with pytest.raises(InvalidRequest, match=rf"x has {value} at row 3, column 1 .*one of 2 such values"):
         Dataset.from_arrays(x, Y)
     y = np.array([0, 1, value, 3, 4, 5])
-    with pytest.raises(InvalidRequest, match="y has .* at row 2 "):
+    with pytest.raises(InvalidRequest, match=r"y has .* at row 2 "):
         Dataset.from_arrays(X, y)
 
 
@@ -71,6 +73,7 @@ def test_the_first_value_that_is_not_finite_is_named(value: float) -> None:
         ([[1, 2], [3]], [0, 1], "x is not an array of numbers"),
         (X, np.zeros((6, 1, 1)), "float targets y must be"),
         (X, 3, "y is one number"),
+        (np.ma.masked_less(X, 3), Y, "x is a masked array"),
         (np.full((1, 1), 2, np.longdouble) ** 2000, [0], "x has inf at row 0"),
     ],
 )
@@ -223,7 +226,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "trap.npz", x=X, y=np.array([Trap()], dtype=object))
     (tmp_path / "bare.npz").write_bytes(b"\x80\x04 this is no zip archive")
     for name in ("trap.npz", "bare.npz"):
-        with pytest.raises(InvalidRequest, match="cannot be read as an .npz file"):
+        with pytest.raises(InvalidRequest, match=r"cannot be read as an \.npz file"):
             Dataset.from_npz(tmp_path / name)
     assert not Trap.sprung
 

@@ -58,7 +58,9 @@ def test_the_seed_decides_and_nothing_else() -> None:
     one = assign(labels, None, 0.2, 0.2, 42)
     np.testing.assert_array_equal(one, assign(labels, None, 0.2, 0.2, 42))
     assert not np.array_equal(one, assign(labels, None, 0.2, 0.2, 43))
-    assert hashlib.sha256(one.tobytes()).hexdigest() == "FILL_ROLES"
+    assert (
+        hashlib.sha256(one.tobytes()).hexdigest() == "c2fe59be3933d8f09245101372d2c3c4bdddb9d183753519a112a584d2989a05"
+    )
 
 
 def test_a_million_rows() -> None:
@@ -98,7 +100,7 @@ def test_a_class_must_stay_in_train() -> None:
         assign(groups, groups, 0.3, 0.3, 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     labels=st.lists(st.integers(0, 3), min_size=12, max_size=80),
     validation=st.sampled_from([0.0, 0.1, 0.2, 0.33, 0.45]),
@@ -121,10 +123,13 @@ def test_largest_remainder_is_within_a_row_of_the_quota(
         assert sum(row) == size
         for count, fraction in zip(row, fractions, strict=True):
             assert count == 0 if fraction == 0 else size == 0 or count >= 1
-            assert abs(count - size * fraction) < 2 + 1e-9
+        quotas = [size * fraction for fraction in fractions if fraction]
+        if min(quotas) >= 1:  # nobody had to be given a first row
+            held = [count for count, fraction in zip(row, fractions, strict=True) if fraction]
+            assert all(abs(count - quota) < 1 for count, quota in zip(held, quotas, strict=True))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     members=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2)), min_size=3, max_size=80),
     seed=st.integers(0, 1000),

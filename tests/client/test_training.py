@@ -22,7 +22,13 @@ def test_the_example() -> None:
 
 
 def test_numpy_numbers_become_python_numbers() -> None:
-    config = training(epochs=np.int64(2), batch=np.int32(8), rate=np.float64(0.5), block=np.int64(4))
+    numbers: dict[str, Any] = {
+        "epochs": np.int64(2),
+        "batch": np.int32(8),
+        "rate": np.float64(0.5),
+        "block": np.int64(4),
+    }
+    config = training(**numbers)
     assert (type(config.epochs), type(config.batch), type(config.rate), type(config.block)) == (int, int, float, int)
 
 

@@ -17,16 +17,8 @@ from phalanx_coordinator.admission import (
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_proto.errors import AdmissionRefused, Unavailable, from_wire, to_wire
 from phalanx_proto.handshake import PASSED, PROTOCOL, BackendFound, Handshake
-from phalanx_worker.allocation import Allocation
 
-TWO = Allocation(
-    slots=2,
-    reason="the machine has 2 logical CPUs",
-    logical_cpus=2,
-    affinity=2,
-    cgroup_quota=None,
-    scheduler_limits={},
-)
+WHY = "the machine has 2 logical CPUs"
 WANTED = HandshakeExpectation(
     worker="atlas-01",
     source="s1",
@@ -84,33 +76,37 @@ def test_the_automatic_choice_is_conservative(slots: int, physical: int | None, 
 
 
 def test_slots_of_all_members_here_add_up() -> None:
-    assert check_allocation([record("a"), record("b", transport="socket")], TWO) == []
-    with pytest.raises(Unavailable, match=r"3 CPU slots together \(a 1, b 2\), but 2 found, because the machine has 2"):
-        check_allocation([record("a"), record("b", 2, transport="socket")], TWO)
+    assert check_allocation([record("a"), record("b", transport="socket")], slots=2, reason=WHY) == []
+    with pytest.raises(
+        Unavailable, match=r"3 CPU slots together \(a 1, b 2\), but 2 are found, because the machine has 2"
+    ):
+        check_allocation([record("a"), record("b", 2, transport="socket")], slots=2, reason=WHY)
 
 
 def test_members_elsewhere_and_accelerators_take_no_cpu_slot_here() -> None:
     elsewhere = record("c", 64, transport="ssh", host="h", python="/p")
     gpus = [record("g0", backend="cuda"), record("g1", backend="cuda", device=1)]
-    assert allocation_problems([record("a", 2), elsewhere, *gpus], TWO) == []
+    assert allocation_problems([record("a", 2), elsewhere, *gpus], slots=2, reason=WHY) == []
 
 
 def test_an_accelerator_is_given_out_once() -> None:
     members = [record("g", backend="cuda"), record("h", backend="cuda", transport="socket")]
-    assert allocation_problems(members, TWO) == ["2 workers on this machine ask for cuda device 0, which is one slot"]
+    assert allocation_problems(members, slots=2, reason=WHY) == [
+        "2 workers on this machine ask for cuda device 0, which is one slot"
+    ]
     with pytest.raises(Unavailable, match="cuda device 0"):
-        check_allocation(members, TWO)
+        check_allocation(members, slots=2, reason=WHY)
 
 
 def test_oversubscription_is_admitted_and_noted() -> None:
-    (note,) = check_allocation([record("a", 3)], TWO, oversubscribe=True)
+    (note,) = check_allocation([record("a", 3)], slots=2, reason=WHY, oversubscribe=True)
     assert note.startswith("oversubscribed: ") and "3 CPU slots" in note
-    assert check_allocation([record("a", 2)], TWO, oversubscribe=True) == []
+    assert check_allocation([record("a", 2)], slots=2, reason=WHY, oversubscribe=True) == []
 
 
 def test_more_than_256_slots_are_never_admitted() -> None:
     with pytest.raises(Unavailable, match="at most 256"):
-        check_allocation([record("a", 256), record("b", 1)], TWO, oversubscribe=True)
+        check_allocation([record("a", 256), record("b", 1)], slots=2, reason=WHY, oversubscribe=True)
 
 
 def test_an_equal_handshake_is_admitted() -> None:

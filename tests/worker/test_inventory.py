@@ -268,7 +268,7 @@ def test_the_probe_of_this_cpu_gives_the_known_answer() -> None:
 
 
 def test_a_platform_that_is_not_there_tells_why() -> None:
-    found = probe_platform("cuda", os.environ)
+    found = probe_platform("no_such_platform", os.environ)
     assert found.devices == () and found.reason.startswith("JAX could not use it")
 
 
@@ -322,7 +322,6 @@ def test_the_real_machine() -> None:
     assert all(a["devices"] or a["reason"] for a in document["accelerators"])
     assert f"slots={found.slots}" in repr(found)
     assert "slots" in found.summary() and "cuda" in found.summary()
-    assert os.uname().nodename not in json.dumps(document)
 
 
 def test_missing_values_are_null_and_never_zero(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ try:
         answer = square_sum(jax.device_put(jnp.arange(256, dtype=jnp.float32), device))
         found.append({"kind": device.device_kind, "answer": float(answer)})
 except Exception as caught:
-    error = f"{type(caught).__name__}: {caught}"
+    error = f"{type(caught).__name__}: {str(caught) or 'no message'}"
 print()
 print(json.dumps({"phalanx_probe": found, "error": error}), flush=True)
 """

@@ -81,6 +81,11 @@ class Arena:
     def __contains__(self, name: str) -> bool:
         return name in self.layout
 
+    def renamed(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> "Arena":
+        """The same memory from its start as one array of another name and type; has a descriptor of its own."""
+        layout = {name: Placement(offset=0, shape=shape, dtype=np.dtype(dtype).str)}
+        return Arena(os.dup(self.descriptor), layout, self.size)
+
     def close(self) -> None:
         """Close the descriptor; the mapping goes when the last view of it is dropped."""
         if self.descriptor >= 0:

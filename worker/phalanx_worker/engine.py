@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from phalanx_proto import programs, reduction
 from phalanx_proto.errors import InvalidRequest, Unavailable
-from phalanx_proto.experiment import ProgramSpec
+from phalanx_proto.experiment import Sizes
 
 PLAN_HEADER = 8
 """Int32 words before the merge schedule in a plan: id offset, real rows, blocks, update, first block, then spare."""
@@ -71,20 +71,20 @@ def _leaf(outputs: tuple[Any, Any, Any, Any]) -> Any:
     return jnp.concatenate([gradient.astype(jnp.float64), tail])
 
 
-def _block_inputs(spec: ProgramSpec, x: Any, y: Any, ids: Any, plan: Any, seed: Any, k: Any) -> tuple[Any, ...]:
-    rows = lax.dynamic_slice(ids, (plan[0] + k * spec.block,), (spec.block,))
-    inside = (k * spec.block + jnp.arange(spec.block, dtype=jnp.int32)) < plan[1]
+def _block_inputs(sizes: Sizes, x: Any, y: Any, ids: Any, plan: Any, seed: Any, k: Any) -> tuple[Any, ...]:
+    rows = lax.dynamic_slice(ids, (plan[0] + k * sizes.block,), (sizes.block,))
+    inside = (k * sizes.block + jnp.arange(sizes.block, dtype=jnp.int32)) < plan[1]
     key = jnp.concatenate([seed, jnp.stack([plan[3], plan[4] + k]).astype(jnp.uint32)])
-    return x[rows], y[rows], inside.astype(spec.dtype), key
+    return x[rows], y[rows], inside.astype(sizes.dtype), key
 
 
-def tree_executable(spec: ProgramSpec, gradient: Callable[..., Any]) -> Callable[..., Any]:
+def tree_executable(sizes: Sizes, gradient: Callable[..., Any]) -> Callable[..., Any]:
     """(parameters, stack, x, y, ids, plan, seed) -> stack whose first rows are the maximal nodes of the range."""
 
     def nodes(parameters: Any, stack: Any, x: Any, y: Any, ids: Any, plan: Any, seed: Any) -> Any:
         def block(k: Any, carry: Any) -> Any:
             stack, top = carry
-            leaf = _leaf(gradient(parameters, *_block_inputs(spec, x, y, ids, plan, seed, k)))
+            leaf = _leaf(gradient(parameters, *_block_inputs(sizes, x, y, ids, plan, seed, k)))
             merges = plan[PLAN_HEADER + k]
             node = lax.fori_loop(0, merges, lambda j, acc: stack[top - 1 - j] + acc, leaf)
             top = top - merges
@@ -95,25 +95,25 @@ def tree_executable(spec: ProgramSpec, gradient: Callable[..., Any]) -> Callable
     return jax.jit(nodes, donate_argnums=1)
 
 
-def leaf_executable(spec: ProgramSpec, gradient: Callable[..., Any]) -> Callable[..., Any]:
+def leaf_executable(sizes: Sizes, gradient: Callable[..., Any]) -> Callable[..., Any]:
     """One block's outputs in the group dtype, for a device without Float64; the tree is then added on the host."""
 
     def leaf(parameters: Any, x: Any, y: Any, ids: Any, plan: Any, seed: Any, k: Any) -> Any:
-        return gradient(parameters, *_block_inputs(spec, x, y, ids, plan, seed, k))
+        return gradient(parameters, *_block_inputs(sizes, x, y, ids, plan, seed, k))
 
     return jax.jit(leaf)
 
 
-def commit_executable(spec: ProgramSpec, update: Callable[..., Any]) -> Callable[..., Any]:
+def commit_executable(sizes: Sizes, update: Callable[..., Any]) -> Callable[..., Any]:
     """(parameters, stack, update number, *state) -> (info, parameters, *state); the root is the stack's first row.
 
     ``info`` is Float64 [3 + M]: 1.0 if the root and the new parameters are finite, loss, weight and metric sums.
     """
-    size = spec.model.parameters
+    size = sizes.parameters
 
     def commit(parameters: Any, stack: Any, number: Any, *state: Any) -> Any:
         root = stack[0]
-        mean = (root[:size] / root[size + 1]).astype(spec.dtype)
+        mean = (root[:size] / root[size + 1]).astype(sizes.dtype)
         parameters, *state = update(parameters, mean, number, *state)
         finite = jnp.isfinite(root).all() & jnp.isfinite(parameters).all()
         return jnp.concatenate([finite[None].astype(jnp.float64), root[size:]]), parameters, *state
@@ -121,19 +121,19 @@ def commit_executable(spec: ProgramSpec, update: Callable[..., Any]) -> Callable
     return jax.jit(commit)
 
 
-def score_executable(spec: ProgramSpec, score: Callable[..., Any]) -> Callable[..., Any]:
+def score_executable(sizes: Sizes, score: Callable[..., Any]) -> Callable[..., Any]:
     """(parameters, x, y, rows) -> Float64 [2 + M] sums over the first ``rows`` rows, block after block."""
-    size = spec.score_block
+    size = sizes.score_block
 
     def total(parameters: Any, x: Any, y: Any, rows: Any) -> Any:
         def block(k: Any, sums: Any) -> Any:
             start = k * size
             part = lax.dynamic_slice_in_dim(x, start, size), lax.dynamic_slice_in_dim(y, start, size)
             inside = (start + jnp.arange(size, dtype=jnp.int32)) < rows
-            loss, weight, metrics = score(parameters, *part, inside.astype(spec.dtype))
+            loss, weight, metrics = score(parameters, *part, inside.astype(sizes.dtype))
             return sums + jnp.concatenate([loss[None], weight[None], metrics]).astype(jnp.float64)
 
-        zero = jnp.zeros((2 + len(spec.metrics),), jnp.float64)
+        zero = jnp.zeros((2 + sizes.metrics,), jnp.float64)
         return lax.fori_loop(0, (rows + size - 1) // size, block, zero)
 
     return jax.jit(total)
@@ -142,17 +142,17 @@ def score_executable(spec: ProgramSpec, score: Callable[..., Any]) -> Callable[.
 class FitEngine:
     """The programs of one fit bound to one device and one training array."""
 
-    def __init__(self, spec: ProgramSpec, artifacts: Mapping[str, bytes], device: Any, blocks: int) -> None:
-        self.spec = spec
+    def __init__(self, sizes: Sizes, artifacts: Mapping[str, bytes], device: Any, blocks: int) -> None:
+        self.sizes = sizes
         self.device = device
         self.blocks = blocks
         self.depth = reduction.stack_depth(blocks)
         calls = {name: programs.load(data).call for name, data in artifacts.items()}
         self.host_tree = device.platform not in ("cpu", "cuda", "gpu")
         make = leaf_executable if self.host_tree else tree_executable
-        self._nodes = make(spec, calls["gradient"]) if "gradient" in calls else None
-        self._commit = commit_executable(spec, calls["update"]) if "update" in calls else None
-        self._score = score_executable(spec, calls["score"]) if "score" in calls else None
+        self._nodes = make(sizes, calls["gradient"]) if "gradient" in calls else None
+        self._commit = commit_executable(sizes, calls["update"]) if "update" in calls else None
+        self._score = score_executable(sizes, calls["score"]) if "score" in calls else None
         self._predict = jax.jit(calls["predict"]) if "predict" in calls else None
         self.stack: Any = None
         """What the last call of ``nodes`` returned."""
@@ -170,7 +170,7 @@ class FitEngine:
         self._seed = self.put(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32))
         if not self.host_tree:
             with jax.default_device(self.device):
-                self.stack = jnp.zeros((self.depth, self.spec.node_size), jnp.float64)
+                self.stack = jnp.zeros((self.depth, self.sizes.node_size), jnp.float64)
 
     def nodes(self, parameters: Any, ids: Array, plan: Array) -> tuple[Any, Times]:
         """The stack [depth, N] whose first rows are the nodes of the planned range, on the device.
@@ -200,7 +200,7 @@ class FitEngine:
                 node = pending.pop() + node
             pending.append(node)
             readback += time.perf_counter_ns() - before
-        stack = np.zeros((self.depth, self.spec.node_size), np.float64)
+        stack = np.zeros((self.depth, self.sizes.node_size), np.float64)
         stack[: len(pending)] = pending
         total = time.perf_counter_ns() - started
         self.stack = stack
@@ -223,8 +223,8 @@ class FitEngine:
         """Outputs [rows, O] in the group dtype, computed in blocks of ``score_block`` rows."""
         if self._predict is None:
             raise InvalidRequest("this engine has no predict program")
-        size, outputs = self.spec.score_block, np.empty((len(x), self.spec.model.outputs), self.spec.dtype)
-        block = np.zeros((size, x.shape[1]), self.spec.dtype)
+        size, outputs = self.sizes.score_block, np.empty((len(x), self.sizes.outputs), self.sizes.dtype)
+        block = np.zeros((size, x.shape[1]), self.sizes.dtype)
         for start in range(0, len(x), size):
             part = x[start : start + size]
             block[: len(part)] = part

@@ -1,5 +1,53 @@
-"""Stub until the real one arrives."""
+"""The environment an engine starts in: everything outside the program that could change a bit is set here, once.
+
+Jax-free: it is read before JAX is loaded, by whoever starts an engine.
+"""
+
+import functools
+import importlib.util
+import mmap
 import os
-def engine_environment(backend: str = "cpu") -> dict[str, str]:
-    """Stub."""
-    return {**os.environ, "NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": backend, "JAX_ENABLE_X64": "1", "XLA_FLAGS": "--xla_cpu_experimental_ynn_fusion_type="}
+from collections.abc import Mapping
+from pathlib import Path
+
+YNN_FLAG = "xla_cpu_experimental_ynn_fusion_type"
+"""Emptied, it keeps XLA from the YNNPACK reductions that give wrong sums in some jaxlib versions."""
+NUMERIC_PREFIXES = ("JAX_", "XLA_", "TF_", "NVIDIA_TF32", "MKL_", "OPENBLAS_", "CUDA_MODULE")
+"""A user's own settings of these never reach an engine."""
+PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+PLATFORMS: Mapping[str, str] = {"cpu": "cpu", "cuda": "cuda,cpu", "mps": "mps,cpu"}
+
+
+@functools.cache
+def knows_flag(flag: str) -> bool:
+    """Whether the installed jaxlib knows an XLA flag; an unknown one would end the process."""
+    found = importlib.util.find_spec("jaxlib")
+    if found is None or found.origin is None:
+        return False
+    return any(_holds(library, flag.encode()) for library in sorted(Path(found.origin).parent.glob("*.so")))
+
+
+def _holds(library: Path, text: bytes) -> bool:
+    if not library.stat().st_size:
+        return False
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        return view.find(text) >= 0
+
+
+def engine_environment(backend: str = "cpu", inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of an engine process on ``backend``, from ``inherited`` (this process's by default)."""
+    source = os.environ if inherited is None else inherited
+    kept = {
+        name: value
+        for name, value in source.items()
+        if not name.startswith(NUMERIC_PREFIXES) and name.lower() not in PROXIES
+    }
+    flags = f"--{YNN_FLAG}=" if knows_flag(YNN_FLAG) else ""
+    return {
+        **kept,
+        "NPROC": "1",
+        "OMP_NUM_THREADS": "1",
+        "JAX_PLATFORMS": PLATFORMS[backend],
+        "JAX_ENABLE_X64": "1",
+        "XLA_FLAGS": flags,
+    }

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_proto import blocks, reduction, tensors
-from phalanx_proto.errors import InvalidRequest, LedgerMismatch
+from phalanx_proto.errors import EngineFailed, InvalidRequest, LedgerMismatch
+from phalanx_proto.receipt import Receipt
 from phalanx_worker import mailbox
 from phalanx_worker.arena import Arena
 from phalanx_worker.engine import FitEngine
@@ -82,10 +83,10 @@ class CanonicalFit:
 
     def __post_init__(self) -> None:
         engine, shape = self.leader.engine, self.leader.shape
-        self._spec, self._schedule, self._engine = shape.spec, shape.schedule, engine
+        self._sizes, self._schedule, self._engine = shape.sizes, shape.schedule, engine
         self._parameters: Any = engine.put(self.initial)
-        self._state = [engine.put(np.zeros(size, shape.spec.dtype)) for size in self.state_sizes]
-        self._sums = EpochSums(values=np.zeros(2 + len(shape.spec.metrics)))
+        self._state = [engine.put(np.zeros(size, shape.sizes.dtype)) for size in self.state_sizes]
+        self._sums = EpochSums(values=np.zeros(2 + shape.sizes.metrics))
         self._held_epoch = [-1, -1]
         self._ids = [self.leader.arena["ids0"], self.leader.arena["ids1"]]
         self._root = self.leader.arena["root"]
@@ -127,7 +128,7 @@ class CanonicalFit:
 
     def commit(self, remote: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
         """Fold the own part and the nodes (lo, hi, index) that lie in the arena's ``remote``, and commit the update."""
-        size, area = self._spec.node_size, self.leader.arena["remote"]
+        size, area = self._sizes.node_size, self.leader.arena["remote"]
         nodes = {**self._own, **{(lo, hi): area[index][:size] for lo, hi, index in remote}}
         self._own = {}
         epochs: list[dict[str, Any]] = []
@@ -191,7 +192,7 @@ class CanonicalFit:
     def diagnose(self) -> tuple[int, list[int]] | None:
         """The first block of the next update whose node is not finite, and its rows; None if the update itself is."""
         held, buffer = self._fill(self.update)
-        n, block = self._schedule.blocks_of(self.update), self._spec.block
+        n, block = self._schedule.blocks_of(self.update), self._sizes.block
         for k in range(n):
             ranges = [(k, k)] * self.leader.shape.slots
             ranges[first_computing(self.weights)] = (k, k + 1)
@@ -220,26 +221,53 @@ class MemberFit:
 
     leader: Leader
 
-    def nodes(self, update: int, lo: int, hi: int, parameters: NDArray[Any], rows: NDArray[np.int32]) -> Nodes:
-        """The maximal nodes of [lo, hi) of the update; ``rows`` are the row ids of that range."""
+    def canary(self, rows: NDArray[np.int32], parameters: NDArray[Any]) -> str:
+        """Digest of the node of block 0 of update 0 at ``parameters``."""
+        self.leader.publish(parameters, 0)
+        self._place(0, 0, 1, rows)
+        found = canaries(self.leader, self._parameters(0), 0, 0)
+        different = [slot for slot, canary in enumerate(found) if canary.digest != found[0].digest]
+        if different:
+            raise EngineFailed(f"slots {different} of one worker compute other bits than its slot 0")
+        return found[0].digest
+
+    def nodes(self, update: int, lo: int, hi: int, rows: NDArray[np.int32]) -> tuple[Nodes, Receipt]:
+        """The maximal nodes of [lo, hi) of the update; ``rows`` are the row ids of that range.
+
+        The parameters of the update lie in the work arena already.
+        """
+        started = time.perf_counter_ns()
         shape = self.leader.shape
-        n, block, size = shape.schedule.blocks_of(update), shape.spec.block, shape.spec.model.parameters
-        expected = blocks.rows_in(lo, hi, block, shape.schedule.rows_of(update))
-        if not 0 <= lo < hi <= n or len(rows) != expected or parameters.shape != (size,):
-            raise InvalidRequest(
-                f"update {update}: blocks [{lo}, {hi}) of {n} with {len(rows)} rows and {parameters.shape} parameters do not "
-                f"fit the run: {expected} rows and {size} parameters were expected"
-            )
-        if rows.min() < 0 or rows.max() >= shape.schedule.rows:
-            raise InvalidRequest(f"update {update}: a row id lies outside the {shape.schedule.rows} rows of the data")
-        buffer = update & 1
-        ids = mailbox.row_buffers(self.leader.arena)[buffer]
+        n = shape.schedule.blocks_of(update)
+        self._place(update, lo, hi, rows)
+        before = time.perf_counter_ns()
+        ranges = blocks.split_even(lo, hi, shape.slots, update)
+        found = self.leader.nodes(self._parameters(update), update, ranges, 0, update & 1)
+        merged = merge(found, lo, hi, n)
+        ended = time.perf_counter_ns()
+        receipt = Receipt(
+            rows=len(rows), prepare_ns=before - started, compute_ns=ended - before, total_ns=ended - started
+        )
+        return merged, receipt
+
+    def _parameters(self, update: int) -> NDArray[Any]:
+        buffers: NDArray[Any] = self.leader.arena["parameters"]
+        return buffers[update & 1][: self.leader.shape.sizes.parameters]
+
+    def _place(self, update: int, lo: int, hi: int, rows: NDArray[np.int32]) -> None:
+        """Write the row ids of [lo, hi) to where the slots read them, after checking them."""
+        schedule, block = self.leader.shape.schedule, self.leader.shape.sizes.block
+        n = schedule.blocks_of(update)
+        if update < 0 or not 0 <= lo < hi <= n:
+            raise InvalidRequest(f"blocks [{lo}, {hi}) of update {update} are not a range of its {n} blocks")
+        expected = blocks.rows_in(lo, hi, block, schedule.rows_of(update))
+        if len(rows) != expected:
+            raise InvalidRequest(f"update {update}: {len(rows)} row ids came for {expected} rows")
+        if rows.min() < 0 or rows.max() >= schedule.rows:
+            raise InvalidRequest(f"update {update}: a row id lies outside the {schedule.rows} rows of the data")
+        ids = mailbox.row_buffers(self.leader.arena)[update & 1]
         ids[lo * block : lo * block + len(rows)] = rows
         ids[lo * block + len(rows) : hi * block] = 0
-        if shape.slots > 1:
-            self.leader.publish(parameters, update)
-        found = self.leader.nodes(parameters, update, blocks.split_even(lo, hi, shape.slots, update), 0, buffer)
-        return merge(found, lo, hi, n)
 
 
 def merge(found: Nodes, lo: int, hi: int, n: int) -> Nodes:

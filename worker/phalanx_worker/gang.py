@@ -68,7 +68,7 @@ class Follower:
         self._engine, self._arena = engine, arena
         self._mail = Mailbox(arena, slot, plan_words(shape.schedule.capacity))
         self._ids = mailbox.row_buffers(arena)
-        self._size, self._parameters = shape.spec.node_size, shape.spec.model.parameters
+        self._size, self._parameters = shape.sizes.node_size, shape.sizes.parameters
 
     def serve(self, alive: Callable[[], None]) -> None:
         """Compute every update the leader posts, until it posts LEAVE. ``alive`` raises to end it early."""
@@ -119,7 +119,7 @@ class Leader:
 
     def publish(self, parameters: Any, update: int) -> None:
         """Copy the parameters [P] to where the other slots, and the coordinator, read those of this update."""
-        size = self.shape.spec.model.parameters
+        size = self.shape.sizes.parameters
         np.copyto(self._parameters[update & 1][:size], np.asarray(parameters))
 
     def nodes(self, parameters: Any, update: int, ranges: Sequence[Range], held: int, buffer: int) -> Nodes:
@@ -128,7 +128,7 @@ class Leader:
         ``held`` is the update's place in row buffer number ``buffer``. The arrays returned are views that the next call
         overwrites.
         """
-        schedule, block = self.shape.schedule, self.shape.spec.block
+        schedule, block = self.shape.schedule, self.shape.sizes.block
         base = held * schedule.capacity * block
         work = [
             Work(update=update, lo=lo, hi=hi, blocks=schedule.blocks_of(update), rows=schedule.rows_of(update),
@@ -147,7 +147,7 @@ class Leader:
 
     def _post(self, slot: int, work: Work, word: int) -> None:
         mail = self._mail[slot]
-        work.write(mail.plan, self.shape.spec.block)
+        work.write(mail.plan, self.shape.sizes.block)
         mail.words[mailbox.BUFFER] = word
         self._posted[slot] += 1
         mail.post(mailbox.GO, self._posted[slot])
@@ -156,7 +156,7 @@ class Leader:
         self.own_spans = set()
         if work.lo == work.hi:
             return {}
-        rows = work.write(self._plan, self.shape.spec.block)
+        rows = work.write(self._plan, self.shape.sizes.block)
         stack, times = self.engine.nodes(parameters, ids, self._plan)
         self.tallies[0].add(rows, times)
         maximal = reduction.maximal_nodes(work.lo, work.hi, work.blocks)
@@ -168,7 +168,7 @@ class Leader:
         mail = self._mail[slot]
         if not mail.wait(mailbox.DONE, self._posted[slot], self.alive, self.timeout):
             raise EngineFailed(f"slot {slot} left during update {work.update}")
-        rows = blocks.rows_in(work.lo, work.hi, self.shape.spec.block, work.rows)
+        rows = blocks.rows_in(work.lo, work.hi, self.shape.sizes.block, work.rows)
         maximal = reduction.maximal_nodes(work.lo, work.hi, work.blocks)
         if int(mail.words[mailbox.ROWS_DONE]) != rows or int(mail.words[mailbox.NODES]) != len(maximal):
             raise LedgerMismatch(f"slot {slot} accounted for other rows than update {work.update} gave it")
@@ -176,7 +176,7 @@ class Leader:
             prepare=0, compute=int(mail.words[mailbox.COMPUTE]), readback=int(mail.words[mailbox.READBACK])
         )
         self.tallies[slot].add(rows, times)
-        size = self.shape.spec.node_size
+        size = self.shape.sizes.node_size
         found.update({span: mail.nodes[i][:size] for i, span in enumerate(maximal)})
 
     def release(self) -> None:

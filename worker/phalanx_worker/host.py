@@ -12,17 +12,20 @@ from typing import Any
 import jax
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from phalanx_proto import tensors
 from phalanx_proto.errors import InvalidRequest
-from phalanx_proto.experiment import ProgramSpec
+from phalanx_proto.experiment import ProgramSpec, Sizes
+from phalanx_proto.receipt import Receipt
 from phalanx_proto.schedule import Schedule
 from phalanx_worker import engine, lowering, selftest, simulation
 from phalanx_worker.arena import Arena
 from phalanx_worker.engine import FitEngine
 from phalanx_worker.fit import CanonicalFit, MemberFit
-from phalanx_worker.gang import Follower, Leader
+from phalanx_worker.gang import Follower, Leader, Nodes
 from phalanx_worker.mailbox import FitShape
+from phalanx_worker.opening import FitOpening
 
 KEPT_ENGINES = 4
 """Compiled programs of the last few fits are kept, so that a repeated fit starts at once."""
@@ -82,6 +85,35 @@ class Host:
             raise InvalidRequest("no canonical fit is open in this engine")
         return self._fit
 
+    def open_member(self, opening: FitOpening, work: Arena, data: Sequence[Arena]) -> None:
+        """Bind a worker's fit, led by this engine."""
+        self._fit = None
+        arrays = {name: arena[name] for arena in data for name in arena.layout}
+        own = self._engine(opening.sizes, opening.artifacts, opening.schedule.capacity)
+        own.bind(arrays["x"], arrays["y"], opening.schedule.seed)
+        leader = Leader(
+            engine=own, arena=work, shape=opening.shape(), alive=self._alive, timeout=opening.timeout
+        )
+        self._fit = MemberFit(leader=leader)
+
+    def canary(self, rows: NDArray[np.int32], parameters: NDArray[Any]) -> str:
+        """Digest of the node of block 0 of update 0 at the initial parameters."""
+        return self.member.canary(rows, parameters)
+
+    def member_nodes(self, update: int, lo: int, hi: int, rows: NDArray[np.int32]) -> tuple[Nodes, Receipt]:
+        """Nodes of a range of the update; the parameters lie in the work arena."""
+        return self.member.nodes(update, lo, hi, rows)
+
+    def simulate(self, start: int, stop: int, seed: int) -> tuple[int, int]:
+        """(hits, nanoseconds) of samples [start, stop)."""
+        return simulation.hits(self._device, start, stop, seed)
+
+    def close_member(self) -> None:
+        """Unbind the fit and let the followers go."""
+        if self._fit is not None:
+            self._fit.leader.release()
+        self._fit = None
+
     def handle(self, body: Mapping[str, Any], payload: bytes = b"", descriptors: Sequence[int] = ()) -> Reply:
         """Carry out one operation. Raises PhalanxError; the host stays usable."""
         operation = self._operations.get(str(body.get("op")))
@@ -103,15 +135,17 @@ class Host:
         return int(self._process.memory_info().rss)
 
     def _lower(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
-        artifacts = lowering.lower(ProgramSpec.from_json(body["spec"]))
+        spec = ProgramSpec.from_json(body["spec"])
+        artifacts = lowering.lower(spec)
         index, data = pack_artifacts({name: artifact.data for name, artifact in artifacts.items()})
         digests = {name: artifact.digest for name, artifact in artifacts.items()}
-        return Reply(body={"index": index, "digests": digests}, payload=data)
+        state = [shape[0] for shape in lowering.state_shapes(spec)]
+        return Reply(body={"index": index, "digests": digests, "state": state}, payload=data)
 
-    def _engine(self, spec: ProgramSpec, artifacts: Mapping[str, bytes], capacity: int) -> FitEngine:
+    def _engine(self, sizes: Sizes, artifacts: Mapping[str, bytes], capacity: int) -> FitEngine:
         programs = {name: tensors.digest_bytes(data) for name, data in artifacts.items()}
-        key = json.dumps([spec.to_json(), programs, capacity])
-        found = self._engines.pop(key, None) or FitEngine(spec, artifacts, self._device, capacity)
+        key = json.dumps([asdict(sizes), programs, capacity])
+        found = self._engines.pop(key, None) or FitEngine(sizes, artifacts, self._device, capacity)
         self._engines[key] = found
         while len(self._engines) > KEPT_ENGINES:
             del self._engines[next(iter(self._engines))]
@@ -120,28 +154,28 @@ class Host:
     def _open(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
         """Bind a fit: descriptors are the work arena and the data arena; payload the artifacts."""
         self._fit = self._follower = None
-        work, data = Arena.attach(descriptors[0], body["work"]), Arena.attach(descriptors[1], body["data"])
-        spec = ProgramSpec.from_json(body["spec"])
+        arenas = [Arena.attach(fd, text) for fd, text in zip(descriptors, (body["work"], *body["data"]), strict=True)]
+        work, data = arenas[0], {name: arena[name] for arena in arenas[1:] for name in arena.layout}
+        sizes = Sizes(**body["sizes"])
         schedule = Schedule(**body["schedule"])
         shape = FitShape(
-            spec=spec, schedule=schedule, slots=body["slots"], held=body["held"], remote=body["remote"]
+            sizes=sizes, schedule=schedule, slots=body["slots"], held=body["held"], remote=body["remote"]
         )
-        own = self._engine(spec, unpack_artifacts(body["index"], payload), schedule.capacity)
+        own = self._engine(sizes, unpack_artifacts(body["index"], payload), schedule.capacity)
         own.bind(data["x"], data["y"], schedule.seed)
+        for arena in arenas:
+            arena.close()
         if body["role"] == "follower":
             self._follower = Follower(own, work, shape, body["slot"])
             return Reply(body={})
         leader = Leader(engine=own, arena=work, shape=shape, alive=self._alive, timeout=body["timeout"])
-        if body["role"] == "member":
-            self._fit = MemberFit(leader=leader)
-        else:
-            self._fit = self._open_canonical(leader, data, body)
+        self._fit = self._open_canonical(leader, data, body)
         return Reply(body={})
 
-    def _open_canonical(self, leader: Leader, data: Arena, body: Mapping[str, Any]) -> CanonicalFit:
+    def _open_canonical(self, leader: Leader, data: Mapping[str, Any], body: Mapping[str, Any]) -> CanonicalFit:
         validation = (data["vx"], data["vy"], int(body["validation_rows"])) if "vx" in data else None
         return CanonicalFit(
-            leader=leader, initial=data["initial"], state_sizes=[shape[0] for shape in lowering.state_shapes(leader.shape.spec)],
+            leader=leader, initial=data["initial"], state_sizes=body["state"],
             weights=body["weights"], validation=validation, keep_best=body["keep_best"],
         )  # fmt: skip
 
@@ -163,7 +197,6 @@ class Host:
         return Reply(body={})
 
     def _commit(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
-        """Commit one update; ``next`` holds the ranges of the following part, computed before the next message."""
         return Reply(body=self.canonical.commit([(lo, hi, index) for lo, hi, index in body["remote"]]))
 
     def _diagnose(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
@@ -186,13 +219,11 @@ class Host:
         return Reply(body={})
 
     def _close(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
-        if self._fit is not None:
-            self._fit.leader.release()
-        self._fit = None
+        self.close_member()
         return Reply(body={"resident": self.resident()})
 
     def _scorer(self, body: Mapping[str, Any], payload: bytes) -> FitEngine:
-        return self._engine(ProgramSpec.from_json(body["spec"]), unpack_artifacts(body["index"], payload), 1)
+        return self._engine(Sizes(**body["sizes"]), unpack_artifacts(body["index"], payload), 1)
 
     def _score(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
         data = Arena.attach(descriptors[0], body["arena"])
@@ -207,5 +238,5 @@ class Host:
         return Reply(body={})
 
     def _simulate(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
-        hits, nanoseconds = simulation.hits(self._device, body["start"], body["stop"], body["seed"])
+        hits, nanoseconds = self.simulate(body["start"], body["stop"], body["seed"])
         return Reply(body={"hits": hits, "compute": nanoseconds})

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from phalanx_proto import reduction
 from phalanx_proto.errors import EngineFailed
-from phalanx_proto.experiment import ProgramSpec
+from phalanx_proto.experiment import Sizes
 from phalanx_proto.schedule import Schedule
 from phalanx_worker.arena import Arena
 
@@ -50,7 +50,7 @@ def padded(count: int) -> int:
 class FitShape:
     """All sizes of a fit on one machine."""
 
-    spec: ProgramSpec
+    sizes: Sizes
     schedule: Schedule
     slots: int
     held: int
@@ -61,14 +61,14 @@ class FitShape:
     def layout(self) -> Mapping[str, tuple[tuple[int, ...], DTypeLike]]:
         """The arrays of the arena. Pages that nobody touches cost nothing."""
         capacity = self.schedule.capacity
-        depth, size = reduction.stack_depth(capacity), padded(self.spec.node_size)
+        depth, size = reduction.stack_depth(capacity), padded(self.sizes.node_size)
         return {
             "mailboxes": ((self.slots, 32 + capacity // 2 + 1), np.int64),
-            "parameters": ((2, padded(self.spec.model.parameters)), self.spec.dtype),
-            "ids0": ((self.held, capacity * self.spec.block), np.int32),
-            "ids1": ((self.held, capacity * self.spec.block), np.int32),
+            "parameters": ((2, padded(self.sizes.parameters)), self.sizes.dtype),
+            "ids0": ((self.held, capacity * self.sizes.block), np.int32),
+            "ids1": ((self.held, capacity * self.sizes.block), np.int32),
             "nodes": ((self.slots, depth, size), np.float64),
-            "root": ((depth, self.spec.node_size), np.float64),
+            "root": ((depth, self.sizes.node_size), np.float64),
             "remote": ((max(self.remote, 1), size), np.float64),
         }
 

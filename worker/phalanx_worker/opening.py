@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_proto.experiment import ProgramSpec
+from phalanx_proto.experiment import Sizes
 from phalanx_proto.schedule import Schedule
 from phalanx_worker.arena import Arena
 from phalanx_worker.mailbox import FitShape
@@ -17,7 +17,7 @@ from phalanx_worker.mailbox import FitShape
 class FitOpening:
     """Everything about a fit that one machine is told."""
 
-    spec: ProgramSpec
+    sizes: Sizes
     schedule: Schedule
     artifacts: Mapping[str, bytes]
     slots: int
@@ -25,6 +25,8 @@ class FitOpening:
     """Share of each slot where this machine computes alone; 0 for a slot that computes nothing."""
     held: int
     remote: int = 0
+    state: Sequence[int] = ()
+    """Lengths of the optimizer's state arrays; the canonical engine's."""
     keep_best: bool = False
     validation_rows: int = 0
     timeout: float = 600.0
@@ -33,32 +35,37 @@ class FitOpening:
     def shape(self) -> FitShape:
         """The sizes of the work arena."""
         return FitShape(
-            spec=self.spec, schedule=self.schedule, slots=self.slots, held=self.held, remote=self.remote
+            sizes=self.sizes, schedule=self.schedule, slots=self.slots, held=self.held, remote=self.remote
         )
 
     def work_arena(self) -> Arena:
         """The shared memory in which the slots of this machine work together."""
         return Arena.create(self.shape().layout())
 
-    def body(self, role: str, slot: int, work: Arena, data: Arena) -> dict[str, Any]:
+    def body(self, role: str, slot: int, work: Arena, data: Sequence[Arena]) -> dict[str, Any]:
         """The ``open`` operation for one slot: role is canonical, member or follower."""
         return {
             "op": "open",
             "role": role,
             "slot": slot,
-            "spec": self.spec.to_json(),
+            "sizes": asdict(self.sizes),
             "schedule": asdict(self.schedule),
             "slots": self.slots,
             "held": self.held,
             "remote": self.remote,
             "weights": list(self.weights),
+            "state": list(self.state),
             "keep_best": self.keep_best,
             "validation_rows": self.validation_rows,
             "timeout": self.timeout,
-            "index": [(name, len(data)) for name, data in self.artifacts.items()],
+            "index": [(name, len(artifact)) for name, artifact in self.artifacts.items()],
             "work": work.describe(),
-            "data": data.describe(),
+            "data": [arena.describe() for arena in data],
         }
+
+    def descriptors(self, work: Arena, data: Sequence[Arena]) -> tuple[int, ...]:
+        """The arenas' descriptors, in the order that ``open`` takes them."""
+        return (work.descriptor, *(arena.descriptor for arena in data))
 
     def payload(self) -> bytes:
         """The artifacts one after another, in the order of the body's index."""

@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 
 START_DEADLINE = 120.0
 OPEN_DEADLINE = 300.0
+SIMULATE_DEADLINE = 3600.0
 
 
 async def start_all(engines: Sequence[EngineProcess], deadline: float = START_DEADLINE) -> None:
@@ -45,13 +46,13 @@ class Followers:
         self.engines = list(engines)
         self._serving: list[asyncio.Task[Message]] = []
 
-    async def open(self, opening: FitOpening, work: Arena, data: Arena) -> None:
+    async def open(self, opening: FitOpening, work: Arena, data: Sequence[Arena]) -> None:
         """Bind the fit in every follower, and let them serve."""
         await asyncio.gather(
             *(
                 engine.call(
                     opening.body("follower", slot, work, data), opening.payload(),
-                    (work.descriptor, data.descriptor), deadline=OPEN_DEADLINE,
+                    opening.descriptors(work, data), deadline=OPEN_DEADLINE,
                 )
                 for slot, engine in enumerate(self.engines, 1)
             )
@@ -74,6 +75,18 @@ class Followers:
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})
+
+    async def simulate(self, cuts: Sequence[int], seed: int) -> list[int]:
+        """Hits of each follower's range [cuts[k], cuts[k + 1])."""
+        ranges = zip(self.engines, cuts, cuts[1:], strict=False)
+        answers = await asyncio.gather(
+            *(
+                engine.call({"op": "simulate", "start": lo, "stop": hi, "seed": seed}, deadline=SIMULATE_DEADLINE)
+                for engine, lo, hi in ranges
+                if lo < hi
+            )
+        )
+        return [int(answer.body["hits"]) for answer in answers]
 
     async def released(self, deadline: float) -> None:
         """The leader has let them go: wait for all to return from their mailboxes."""
@@ -118,12 +131,12 @@ class Pool:
         descriptors = [arena.descriptor for arena in arenas]
         return await self.followers.guard(self.leader.call(body, payload, descriptors, deadline=deadline))
 
-    async def open(self, opening: FitOpening, data: Arena) -> Arena:
+    async def open(self, opening: FitOpening, data: Sequence[Arena]) -> Arena:
         """Bind a fit in every engine; returns the work arena, which the caller may read and fill."""
         work = opening.work_arena()
         self._arenas.append(work)
         leader = self.leader.call(
-            opening.body("canonical", 0, work, data), opening.payload(), (work.descriptor, data.descriptor),
+            opening.body("canonical", 0, work, data), opening.payload(), opening.descriptors(work, data),
             deadline=OPEN_DEADLINE,
         )  # fmt: skip
         await asyncio.gather(leader, self.followers.open(opening, work, data))

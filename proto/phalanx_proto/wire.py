@@ -1,0 +1,116 @@
+"""Between the messages of ``v1`` and the values behind them; protobuf stops here."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx_proto import tensors
+from phalanx_proto.errors import CorruptData
+from phalanx_proto.handshake import BackendFound, Handshake
+from phalanx_proto.receipt import Receipt
+from phalanx_proto.v1 import tensor_pb2, worker_service_pb2
+
+Node = tuple[int, int]
+
+
+def chunk(offset: int, data: memoryview) -> tensor_pb2.Chunk:
+    """One chunk with its checksum."""
+    return tensor_pb2.Chunk(offset=offset, data=bytes(data), checksum=tensors.checksum(data))
+
+
+def chunks(array: NDArray[Any]) -> Iterator[tensor_pb2.Chunk]:
+    """The array's bytes in order."""
+    _, _, data = tensors.encode(array)
+    offset = 0
+    for piece in tensors.chunks(data):
+        yield chunk(offset, piece)
+        offset += len(piece)
+
+
+def header(array: NDArray[Any]) -> tensor_pb2.TensorHeader:
+    """Dtype and shape of an array."""
+    return tensor_pb2.TensorHeader(dtype=array.dtype.name, shape=array.shape)
+
+
+def handshake_response(found: Handshake) -> worker_service_pb2.HandshakeResponse:
+    """The message of a handshake."""
+    answer = worker_service_pb2.HandshakeResponse(
+        protocol=found.protocol, source=found.source, phalanx=found.phalanx, platform=found.platform,
+        python=found.python, jax=found.jax, jaxlib=found.jaxlib, cpu_features=found.cpu_features,
+        slots_asked=found.slots_asked, slots_found=found.slots_found, self_test=found.self_test, pid=found.pid,
+        numeric_class=found.numeric_class,
+    )  # fmt: skip
+    for backend in found.backends:
+        answer.backends.add(name=backend.name, devices=backend.devices, reason=backend.reason)
+    return answer
+
+
+def handshake(answer: worker_service_pb2.HandshakeResponse) -> Handshake:
+    """The value of a handshake message."""
+    return Handshake(
+        protocol=answer.protocol, source=answer.source, phalanx=answer.phalanx, platform=answer.platform,
+        python=answer.python, jax=answer.jax, jaxlib=answer.jaxlib, cpu_features=answer.cpu_features,
+        slots_asked=answer.slots_asked, slots_found=answer.slots_found, self_test=answer.self_test, pid=answer.pid,
+        numeric_class=answer.numeric_class,
+        backends=tuple(
+            BackendFound(name=b.name, devices=tuple(b.devices), reason=b.reason) for b in answer.backends
+        ),
+    )  # fmt: skip
+
+
+def receipt_message(found: Receipt) -> worker_service_pb2.Receipt:
+    """The message of a receipt; what was not measured stays absent."""
+    measured = {name: value for name, value in asdict(found).items() if value is not None}
+    return worker_service_pb2.Receipt(**measured)
+
+
+def receipt(message: worker_service_pb2.Receipt) -> Receipt:
+    """The value of a receipt message."""
+    names = ("prepare_ns", "compute_ns", "readback_ns", "total_ns", "resident")
+    measured = {name: getattr(message, name) for name in names if message.HasField(name)}  # type: ignore[arg-type]
+    return Receipt(rows=message.rows, **measured)
+
+
+def node_messages(
+    update: int, nodes: Mapping[Node, NDArray[np.float64]], cost: Receipt
+) -> Iterator[worker_service_pb2.TrainResponse]:
+    """The nodes of one update in as few messages as the chunk size allows; the receipt comes with the last."""
+    response, filled = worker_service_pb2.TrainResponse(update=update), 0
+    for (lo, hi), values in sorted(nodes.items()):
+        for piece in chunks(values):
+            if filled + len(piece.data) > tensors.CHUNK and filled:
+                yield response
+                response, filled = worker_service_pb2.TrainResponse(update=update), 0
+            response.parts.add(lo=lo, hi=hi, chunk=piece)
+            filled += len(piece.data)
+    response.receipt.CopyFrom(receipt_message(cost))
+    yield response
+
+
+class NodeReader:
+    """Puts the nodes of one update together from the parts of its messages, into the buffers given."""
+
+    def __init__(self, expected: Iterable[Node], buffers: Mapping[Node, NDArray[np.float64]]) -> None:
+        self._waiting = list(expected)
+        self._assemblers = {
+            node: tensors.Assembler(buffers[node].nbytes, out=buffers[node].view(np.uint8).data) for node in self._waiting
+        }
+
+    def add(self, part: worker_service_pb2.NodePart) -> None:
+        """Take the next part; CorruptData if it is not of a node that was asked for, or out of order."""
+        node = (part.lo, part.hi)
+        if not self._waiting or node != self._waiting[0]:
+            raise CorruptData(f"values of blocks [{part.lo}, {part.hi}) came, which are not the next ones asked for")
+        assembler = self._assemblers[node]
+        assembler.add(part.chunk.offset, part.chunk.data, part.chunk.checksum)
+        if assembler.complete:
+            self._waiting.pop(0)
+
+    def finish(self) -> None:
+        """CorruptData if something has not come."""
+        if self._waiting:
+            listed = ", ".join(f"[{lo}, {hi})" for lo, hi in self._waiting)
+            raise CorruptData(f"the values of blocks {listed} did not come")

@@ -1,0 +1,221 @@
+"""The worker's process: ``python -m phalanx_worker`` (or ``phalanx worker``), started by a coordinator, never by hand.
+
+Standard input: one JSON line {"token", "lease"}, then any line within each ``lease`` seconds; it ends when the input
+closes or the lease runs out. Standard output: one JSON ready line, then one beat a second. Standard error: the log.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from phalanx_proto.errors import InvalidRequest, PhalanxError
+from phalanx_proto.handshake import PASSED, PROTOCOL
+from phalanx_worker.allocation import require_slots
+from phalanx_worker.blobs import BlobStore
+from phalanx_worker.environment import engine_environment
+from phalanx_worker.identity import handshake
+from phalanx_worker.inspection import Inspector
+from phalanx_worker.inventory import Inventory, inventory
+from phalanx_worker.pool import EngineProcess, Followers, SlotSpec, start_all
+from phalanx_worker.watchdog import Watchdog
+
+BEAT = 1.0
+"""Seconds between two beats on standard output."""
+SOCKET = "worker.sock"
+LONGEST_PATH = 107 if sys.platform == "linux" else 103
+"""Bytes of a Unix socket's path."""
+EXIT_LEASE, EXIT_SETUP = 71, 72
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the command line and the first line of input say."""
+
+    slots: int
+    backend: str
+    ordinal: int
+    oversubscribe: bool
+    directory: Path | None
+    deadline: float
+    """Seconds that one piece of engine work may take."""
+    token: str
+    lease: float
+    """Seconds within which a line must come on standard input."""
+
+
+def parse(arguments: Sequence[str], first_line: str) -> Settings:
+    """Settings from the arguments and the first line; raises InvalidRequest."""
+    parser = argparse.ArgumentParser(prog="phalanx worker", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--backend", choices=("cpu", "cuda", "mps"), default="cpu")
+    parser.add_argument("--ordinal", type=int, default=0)
+    parser.add_argument("--oversubscribe", action="store_true")
+    parser.add_argument("--directory", type=Path, help="a private directory for the socket; default: a new one")
+    parser.add_argument("--deadline", type=float, default=900.0, help="seconds one piece of work may take")
+    known = parser.parse_args(arguments)
+    try:
+        greeting = json.loads(first_line)
+        token, lease = str(greeting["token"]), float(greeting["lease"])
+    except (ValueError, TypeError, KeyError):
+        raise InvalidRequest(
+            "a worker is started by a coordinator, which writes {\"token\": …, \"lease\": …} to its standard input first; "
+            "to compute on this machine, write it into a cluster file, or use phalanx fit"
+        ) from None
+    if len(token) < 16 or not 1 <= lease <= 3600:
+        raise InvalidRequest("the token must have at least 16 characters and the lease 1 to 3600 seconds")
+    return Settings(**vars(known), token=token, lease=lease)
+
+
+class Housing:
+    """The private directory of the socket, and the one way out of the process."""
+
+    def __init__(self, directory: Path | None) -> None:
+        os.umask(0o077)
+        self._own = directory is None
+        runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
+        self._check()
+        self.socket = self.directory / SOCKET
+        if len(os.fsencode(self.socket)) > LONGEST_PATH:
+            raise InvalidRequest(f"the socket's path is longer than {LONGEST_PATH} bytes; set XDG_RUNTIME_DIR to a short one")
+        self._ending = threading.Lock()
+
+    def _check(self) -> None:
+        status = self.directory.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise InvalidRequest("the socket's directory must be this user's own, with mode 0700")
+
+    def leave(self, status: int, reason: str = "") -> None:
+        """End the process, whatever it is doing; nothing of it stays."""
+        if not self._ending.acquire(blocking=False):
+            return
+        if reason:
+            print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            self.socket.unlink()
+        if self._own:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        os._exit(status)
+
+
+def keep_lease(seconds: float, leave: Callable[[int, str], None], descriptor: int = 0) -> None:
+    """Leave when the input closes, or when nothing came for ``seconds``."""
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], seconds)
+        if not ready:
+            return leave(EXIT_LEASE, f"the lease of {seconds:.0f} s ran out: the coordinator is gone or out of reach")
+        if not os.read(descriptor, 4096):
+            return leave(0, "")
+
+
+def beat(leave: Callable[[int, str], None]) -> None:
+    """Write a sign of life every second, from a thread of its own."""
+    number = 0
+    while True:
+        time.sleep(BEAT)
+        number += 1
+        try:
+            print(json.dumps({"beat": number}), flush=True)
+        except OSError:
+            return leave(0, "")
+
+
+def _first_line() -> str:
+    # Byte by byte: what follows belongs to the lease.
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < 4096:
+        byte = os.read(0, 1)
+        if not byte:
+            break
+        line += byte
+    return line.decode(errors="replace")
+
+
+async def serve(settings: Settings, housing: Housing, machine: Inventory) -> None:
+    """Start the engines and the server, say that it is ready, and serve until the process is ended."""
+    from phalanx_worker.host import Host  # imports jax, with the environment set by now
+    from phalanx_worker.service import start_server
+    from phalanx_worker.state import WorkerState
+
+    inspector = Inspector()
+    followers = Followers(
+        [EngineProcess(str(n), SlotSpec(backend=settings.backend, ordinal=settings.ordinal)) for n in range(2, settings.slots + 1)]
+    )  # fmt: skip
+    starting = asyncio.gather(start_all(followers.engines), asyncio.to_thread(inspector.self_test, 120.0))
+    host = Host(settings.backend, settings.ordinal, followers.check)
+    _, verdict = await starting
+    if verdict == PASSED:
+        host.self_test()
+    memory = machine.memory.cgroup_limit or machine.memory.total or 8 << 30
+    watchdog = Watchdog(settings.deadline)
+    watchdog.start()
+    known = handshake(machine, slots=settings.slots, backend=settings.backend, self_test=verdict)
+    state = WorkerState(
+        host=host, followers=followers, blobs=BlobStore(memory // 2), inspector=Admission(inspector), watchdog=watchdog,
+        handshake=lambda: known,
+    )  # fmt: skip
+    await start_server(state, settings.token, f"unix:{housing.socket}")
+    ready = {"ready": 1, "protocol": PROTOCOL, "socket": str(housing.socket), "pid": os.getpid()}
+    print(json.dumps(ready), flush=True)
+    threading.Thread(target=beat, args=(housing.leave,), name="beat", daemon=True).start()
+    await asyncio.Event().wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a worker until its coordinator lets it go."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the coordinator's to handle
+    housing = None
+    try:
+        settings = parse(sys.argv[1:] if arguments is None else arguments, _first_line())
+        os.environ.update(engine_environment(settings.backend))
+        machine = inventory(settings.backend != "cpu")
+        if settings.backend == "cpu" and not settings.oversubscribe:
+            require_slots(settings.slots, machine.allocation, "this worker")
+        housing = Housing(settings.directory)
+        leave = housing.leave
+        threading.Thread(target=keep_lease, args=(settings.lease, leave), name="lease", daemon=True).start()
+        signal.signal(signal.SIGTERM, lambda *_: leave(0, "ended by SIGTERM"))
+        asyncio.run(serve(settings, housing, machine))
+    except PhalanxError as error:
+        _fail(housing, error.message)
+
+
+def _fail(housing: Housing | None, reason: str) -> None:
+    print(json.dumps({"ready": 0, "error": reason}), flush=True)
+    if housing is None:
+        print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_SETUP)
+    housing.leave(EXIT_SETUP, reason)
+
+
+class Admission:
+    """Programs pass the inspector in its own process before this one compiles them."""
+
+    def __init__(self, inspector: Inspector) -> None:
+        self._inspector = inspector
+
+    async def admit(self, artifact: bytes, sizes: Any, x: Any, y: Any) -> None:
+        """Raises ProgramRefused."""
+        raise NotImplementedError
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What this machine answers to a handshake: versions, fingerprint, slots, backends, numeric class. Jax-free."""
+
+import json
+import os
+
+from phalanx_proto import fingerprint, tensors
+from phalanx_proto.handshake import PASSED, PROTOCOL, BackendFound, Handshake
+from phalanx_proto.version import VERSION
+from phalanx_worker.environment import engine_environment
+from phalanx_worker.inventory import Inventory
+
+
+def numeric_class(inventory: Inventory, backend: str) -> str:
+    """Digest of all that can change a bit on this machine, but for the program."""
+    environment = engine_environment(backend)
+    decisive = {
+        "platform": inventory.platform.text,
+        "features": inventory.processor.text,
+        "jaxlib": inventory.platform.versions.get("jaxlib"),
+        "backend": backend,
+        "flags": environment.get("XLA_FLAGS", ""),
+        "threads": environment.get("NPROC", ""),
+        "source": fingerprint.source_fingerprint(),
+    }
+    return tensors.digest_bytes(json.dumps(decisive, sort_keys=True).encode())
+
+
+def backends(inventory: Inventory) -> tuple[BackendFound, ...]:
+    """The CPU and every accelerator that was looked for."""
+    cpu = BackendFound(name="cpu", devices=(inventory.processor.model or "cpu",), reason="")
+    return (cpu, *(BackendFound(name=a.backend, devices=a.devices, reason=a.reason) for a in inventory.accelerators))
+
+
+def handshake(inventory: Inventory, *, slots: int, backend: str, self_test: str = PASSED) -> Handshake:
+    """This machine's account of itself for a run that asks for ``slots`` slots of ``backend``."""
+    versions = inventory.platform.versions
+    return Handshake(
+        protocol=PROTOCOL,
+        phalanx=VERSION,
+        source=fingerprint.source_fingerprint(),
+        platform=inventory.platform.text,
+        python=inventory.platform.python,
+        jax=versions.get("jax") or "",
+        jaxlib=versions.get("jaxlib") or "",
+        cpu_features=inventory.processor.text,
+        slots_asked=slots,
+        slots_found=inventory.slots,
+        backends=backends(inventory),
+        self_test=self_test,
+        pid=os.getpid(),
+        numeric_class=numeric_class(inventory, backend),
+    )
+
+
