@@ -19,11 +19,13 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What .venv was made from. PYTHON makes a new .venv; one that is there keeps its own, unless another was asked for.
-STATE := cat requirements.lock pyproject.toml | cksum; $(BIN)/python --version 2>&1
+STATE := cat requirements.lock pyproject.toml | cksum; $(BIN)/python --version 2>&1; pwd -P
 BENCH_STATE := cat requirements-bench.lock | cksum; $(STATE)
 ASKED := $(if $(filter command environment,$(firstword $(origin PYTHON))),$(PYTHON))
 AS_ASKED := $(if $(ASKED),test "$$($(ASKED) --version 2>&1)" = "$$($(BIN)/python --version 2>&1)",true)
 MODERN := import sys; sys.exit(sys.version_info < (3, 11))
+# The scripts of a .venv that was copied or moved still run the old one.
+AT_HOME := grep -qF "$(CURDIR)/.venv/bin/" $(BIN)/pip 2>/dev/null
 
 setup: ## Make .venv with everything; at once when it is current
 	@if ! test "$$(cat .venv/made-from 2>/dev/null)" = "$$($(STATE))" || ! $(AS_ASKED); then \
@@ -31,11 +33,11 @@ setup: ## Make .venv with everything; at once when it is current
 
 install:
 	@rm -f .venv/made-from .venv/made-from-bench
-	@if ! $(AS_ASKED) || ! $(BIN)/python -c 'import pip; $(MODERN)' 2>/dev/null; then \
+	@if ! $(AS_ASKED) || ! $(AT_HOME) || ! $(BIN)/python -c 'import pip; $(MODERN)' 2>/dev/null; then \
 		$(PYTHON) -c '$(MODERN)' || { echo 'Phalanx needs Python 3.11 or newer, and "$(PYTHON)" is not one.' \
 			'Name one: make setup PYTHON=python3.12' >&2; exit 1; }; \
 		$(PYTHON) -m venv --clear .venv; fi
-	@echo "Filling .venv ($$($(BIN)/python --version)); this takes a minute or two."
+	@echo "Filling .venv ($$($(BIN)/python --version)); a new one takes a minute or two."
 	@$(PIP) install --compile --require-hashes --requirement requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@{ $(STATE); } > .venv/made-from

@@ -1,14 +1,15 @@
 """The Dense fixture: the same rows, initial values and row orders for every peer, made with NumPy.
 
-65,536 rows of 64 uniform features with the labels of a linear teacher in 4 classes, of which 0.7 train a
-64 -> 128 -> 64 -> 4 tanh network by SGD 0.05 in batches of 1,536: 30 updates an epoch (the last one partial), 300 in all.
+65,536 rows of 64 uniform features with the labels of a linear teacher in 4 classes, of which 0.7 train a 64 -> 128 ->
+64 -> 4 tanh network by SGD 0.05 in batches of 1,536: 30 updates an epoch (the last one partial), 300 in all.
 """
 
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ WIDTHS = (64, 128, 64, 4)
 BATCH, RATE = 1_536, 0.05
 SEED = 42
 
+DType = Literal["float32", "float64"]
 Floats = NDArray[Any]
 """float32 or float64, as asked."""
 
@@ -27,7 +29,7 @@ Floats = NDArray[Any]
 class Fixture:
     """One precision of the fixture."""
 
-    dtype: str
+    dtype: DType
     epochs: int
 
     @cached_property
@@ -51,7 +53,7 @@ class Fixture:
     def layers(self) -> list[tuple[Floats, Floats]]:
         """Initial (weights [inputs, outputs], bias [outputs]) of each layer: Xavier normal, and zeros."""
         random = np.random.default_rng(SEED + 1)
-        pairs = zip(WIDTHS, WIDTHS[1:], strict=False)
+        pairs = pairwise(WIDTHS)
         scaled = (random.normal(size=pair) * np.sqrt(2.0 / sum(pair)) for pair in pairs)
         return [(weights.astype(self.dtype), np.zeros(weights.shape[1], self.dtype)) for weights in scaled]
 

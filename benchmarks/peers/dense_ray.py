@@ -1,6 +1,6 @@
 """Dense fixture on two Ray actors that compute with JAX, one core each; the driver adds and updates in NumPy.
 
-Parameters and gradients travel as one flat array, passed plainly as arguments and results (its fastest way at this size).
+Parameters and gradients travel as one flat array, passed plainly as arguments and results: its fastest way here.
 """
 
 import os
@@ -32,7 +32,7 @@ class Actor:
         jax.config.update("jax_enable_x64", fixture.dtype == "float64")
         self.batches = [ids[index::ACTORS] for ids in fixture.batches()]
         features, labels = jnp.asarray(fixture.features), jnp.asarray(fixture.labels, jnp.int32)
-        _, layers = ravel_pytree([(jnp.asarray(w), jnp.asarray(b)) for w, b in fixture.layers()])
+        layers: Any = ravel_pytree([(jnp.asarray(w), jnp.asarray(b)) for w, b in fixture.layers()])[1]
 
         def gradient(flat: Any, ids: Any, weight: Any, features: Any, labels: Any) -> Any:
             return jax.grad(lambda p: loss_sum(layers(p), features[ids], labels[ids], weight))(flat)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def network(fixture: Fixture) -> nn.Sequential:
     """The fixture's network with its initial values."""
     dtype = getattr(torch, fixture.dtype)
     parts: list[nn.Module] = []
-    for inputs, outputs in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for inputs, outputs in pairwise(WIDTHS):
         parts += [nn.Linear(inputs, outputs, dtype=dtype), nn.Tanh()]
     model = nn.Sequential(*parts[:-1])
     reset(model, fixture)

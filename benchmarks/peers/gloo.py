@@ -30,4 +30,4 @@ def _member(rank: int, store: str, work: Callable[[int, Any], None], argument: A
 def run_pair(work: Callable[[int, Any], None], argument: Any) -> None:
     """Run ``work(rank, argument)`` in two fresh processes of one thread each, until both have ended."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_member, (str(Path(folder) / "store"), work, argument), nprocs=PROCESSES)  # type: ignore[no-untyped-call]
+        mp.spawn(_member, (str(Path(folder) / "store"), work, argument), nprocs=PROCESSES)

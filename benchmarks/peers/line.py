@@ -12,7 +12,10 @@ def emit(seconds: float, *, units: int = 1, check: float, distributions: tuple[s
     value that only the right computation gives, ``distributions`` whose versions to name, ``extra`` further figures.
     """
     versions = {"python": platform.python_version()} | {name: _version(name) for name in distributions}
-    print(json.dumps({"seconds": seconds, "units": units, "check": check, "versions": versions, "extra": extra}), flush=True)
+    print(
+        json.dumps({"seconds": seconds, "units": units, "check": check, "versions": versions, "extra": extra}),
+        flush=True,
+    )
 
 
 def _version(distribution: str) -> str:

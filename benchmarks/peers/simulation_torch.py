@@ -1,6 +1,6 @@
-"""Hit counts in PyTorch, one thread, with its own generator: other samples, so the count agrees only statistically.
+"""Hit counts in PyTorch, one thread, its fastest way: its own 64-bit integers, two coordinates each, ``out=``.
 
-Points are float32 pairs, chunks stay in the cache, ``out=`` throughout. Its 24-bit grid is coarser than ours.
+Other samples than ours, so the count agrees only statistically. ``uniform_`` would take about twice as long.
 """
 
 import time
@@ -10,21 +10,25 @@ import torch
 from benchmarks.peers import simulation_arguments
 from benchmarks.peers.line import emit
 
-CHUNK = 32_768
+CHUNK = 16_384
+LIMIT = 2.0**62
+"""Coordinates are signed 32-bit numbers: the circle is whole and of radius 2**31."""
 
 
 def hits(samples: int, generator: torch.Generator) -> int:
-    x, y = torch.empty(CHUNK), torch.empty(CHUNK)
+    words = torch.empty(CHUNK, dtype=torch.int64)
+    halves = words.view(torch.int32)
+    points = torch.empty(2 * CHUNK)
+    x, y = points[:CHUNK], points[CHUNK:]
     inside = torch.empty(CHUNK, dtype=torch.bool)
     count = 0
     for start in range(0, samples, CHUNK):
-        size = min(CHUNK, samples - start)
-        x.uniform_(generator=generator)
-        y.uniform_(generator=generator)
-        torch.mul(x, x, out=x)
-        torch.addcmul(x, y, y, out=x)
-        torch.lt(x, 1.0, out=inside)
-        count += int(torch.count_nonzero(inside[:size]))
+        words.random_(generator=generator)
+        points.copy_(halves)
+        torch.mul(points, points, out=points)
+        torch.add(x, y, out=x)
+        torch.lt(x, LIMIT, out=inside)
+        count += int(torch.count_nonzero(inside[: samples - start]))
     return count
 
 

@@ -122,6 +122,10 @@ class Sizes:
         """Float64 values of a node: gradient, loss, weight, metrics."""
         return self.parameters + 2 + self.metrics
 
+    def to_document(self) -> dict[str, Any]:
+        """JSON values, read by ``Sizes(**document)``."""
+        return dataclasses.asdict(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSpec:

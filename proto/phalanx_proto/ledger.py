@@ -191,6 +191,11 @@ class ChunkLedger:
         self._returned: list[int] = []
 
     @property
+    def handed_out(self) -> int:
+        """Chunks that were handed out at least once."""
+        return self._next
+
+    @property
     def done(self) -> bool:
         """Whether every sample is accounted."""
         return self.samples == self.total

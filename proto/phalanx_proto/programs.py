@@ -5,101 +5,22 @@ one-device program; ``program_rules`` walks the module itself. Both raise Progra
 that may be lost: the parsers below them are C++.
 """
 
-import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
 from jax import export
 from jax.extend.mlir import deserialize_portable_artifact
 from jax.interpreters.mlir import make_ir_context
 
+from phalanx_proto.artifacts import DTYPES, ArraySpec, Artifact, Limits, Signature
 from phalanx_proto.errors import ProgramRefused
 
 PLATFORMS = ("cpu", "cuda")
-MAX_ARTIFACT = 64 << 20
-"""Bytes of one artifact."""
-MODULE_DTYPES = {
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "ui8",
-    "uint16": "ui16",
-    "uint32": "ui32",
-    "uint64": "ui64",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float64": "f64",
-}
-"""Dtypes that may cross a program's boundary, and the element types that stand for them in its module."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArraySpec:
-    """One argument or result. The name is for messages: two specs that differ only by name are equal."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    name: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        label = f"{self.name}: " if self.name else ""
-        return f"{label}{self.dtype}[{','.join(map(str, self.shape))}]"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array."""
-        return int(np.prod(self.shape, dtype=object)) * jax.numpy.dtype(self.dtype).itemsize
-
-    @property
-    def module_type(self) -> str:
-        """The array's type as StableHLO writes it."""
-        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{MODULE_DTYPES[self.dtype]}>"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Signature:
-    """Arrays in and out of a program, in order."""
-
-    inputs: tuple[ArraySpec, ...]
-    outputs: tuple[ArraySpec, ...]
-
-    def __str__(self) -> str:
-        return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
-
-    def to_json(self) -> str:
-        """Canonical text, read by ``from_json``."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Signature":
-        """The value that ``to_json`` wrote."""
-        document = json.loads(text)
-        sides = ("inputs", "outputs")
-        inputs, outputs = (
-            tuple(ArraySpec(name=a["name"], shape=tuple(a["shape"]), dtype=a["dtype"]) for a in document[side])
-            for side in sides
-        )
-        return cls(inputs=inputs, outputs=outputs)
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """An exported program: what travels."""
-
-    name: str
-    data: bytes
-    """What ``jax.export`` serialized."""
-    digest: str
-    """``program_digest(data)``"""
+_SHARDINGS = ("in_shardings_hlo", "out_shardings_hlo", "_in_named_shardings", "_out_named_shardings")
 
 
 def export_program(
@@ -121,7 +42,13 @@ def export_program(
     return Artifact(name=name, data=data, digest=program_digest(data, name=name))
 
 
-def load(data: bytes, *, name: str = "program", max_bytes: int = MAX_ARTIFACT) -> export.Exported:
+def shapes_of(signature: Signature) -> list[jax.ShapeDtypeStruct]:
+    """The arguments of ``export_program`` for a program with this signature."""
+    make: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
+    return [make(argument.shape, argument.dtype) for argument in signature.inputs]
+
+
+def load(data: bytes, *, name: str = "program", max_bytes: int = Limits.artifact_bytes) -> export.Exported:
     """Read an artifact; raises ProgramRefused unless it is one plain program for one device. Compiles nothing.
 
     This does not look at the operations: ``program_rules.inspect_module`` does.
@@ -192,8 +119,9 @@ def main_types(exported: export.Exported) -> tuple[list[str], list[str]]:
 
 def _envelope_problem(exported: export.Exported) -> str | None:
     """What is wrong around the module, in words; None if nothing is."""
-    kept = list(exported.module_kept_var_idx)
-    leaves = len(exported.in_avals)
+    kept, leaves = list(exported.module_kept_var_idx), len(exported.in_avals)
+    given: Any = exported.in_tree
+    returned: Any = exported.out_tree
     checks: tuple[tuple[bool, str], ...] = (
         (exported.nr_devices != 1, f"made for {exported.nr_devices} devices; only one-device programs are accepted"),
         ("cpu" not in exported.platforms, f"made for {exported.platforms}, which lacks cpu; export it for cpu as well"),
@@ -202,7 +130,7 @@ def _envelope_problem(exported: export.Exported) -> str | None:
         (bool(exported.disabled_safety_checks), f"disables safety checks: {list(exported.disabled_safety_checks)}"),
         (exported.has_vjp(), "carries a second program (its vjp); serialize with vjp_order=0"),
         (
-            any(s is not None for s in (*exported.in_shardings_hlo, *exported.out_shardings_hlo)),
+            any(mark is not None for field in _SHARDINGS for mark in getattr(exported, field, ())),
             "carries shardings; only one-device programs are accepted",
         ),
         (
@@ -216,12 +144,12 @@ def _envelope_problem(exported: export.Exported) -> str | None:
             f"argument indices {kept} do not fit {leaves} arguments",
         ),
         (
-            exported.in_tree != jax.tree.structure(((0,) * leaves, {})),
-            f"arguments are not a flat list of arrays but {exported.in_tree}",
+            given != jax.tree.structure(((0,) * leaves, {})),
+            f"arguments are not a flat list of arrays but {given}",
         ),
         (
-            exported.out_tree not in (jax.tree.structure(0), jax.tree.structure((0,) * len(exported.out_avals))),
-            f"results are not a flat tuple of arrays but {exported.out_tree}",
+            returned not in (jax.tree.structure(0), jax.tree.structure((0,) * len(exported.out_avals))),
+            f"results are not a flat tuple of arrays but {returned}",
         ),
     )
     return next((text for wrong, text in checks if wrong), None) or _array_problem(exported)
@@ -230,7 +158,7 @@ def _envelope_problem(exported: export.Exported) -> str | None:
 def _array_problem(exported: export.Exported) -> str | None:
     for side, avals in (("argument", exported.in_avals), ("result", exported.out_avals)):
         for index, aval in enumerate(avals):
-            if str(aval.dtype) not in MODULE_DTYPES:
+            if str(aval.dtype) not in DTYPES:
                 return f"{side} {index} has dtype {aval.dtype}, which is not accepted"
             if not all(isinstance(size, int) and size >= 0 for size in aval.shape):
                 return f"{side} {index} has the dynamic shape {aval.shape}; export it with fixed shapes"

@@ -211,3 +211,16 @@ class Accumulator:
     def _pop(self, node: Node) -> Vector:
         del self._order[bisect_left(self._order, node)]
         return self._held.pop(node)
+
+
+@lru_cache(maxsize=65536)
+def parent(node: Node, n: int) -> Node | None:
+    """The tree node that ``node`` is a child of; None for the root. ``InvalidRequest`` if it is no node."""
+    a, b = 0, n
+    above: Node | None = None
+    while (a, b) != node:
+        if not a <= node[0] < node[1] <= b:
+            raise InvalidRequest(f"{_spell([node])} is no node of a tree over {n} blocks")
+        above, mid = (a, b), (a + b) // 2
+        a, b = (a, mid) if node[1] <= mid else (mid, b)
+    return above

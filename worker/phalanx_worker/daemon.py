@@ -6,40 +6,28 @@ closes or the lease runs out. Standard output: one JSON ready line, then one bea
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
-import select
-import shutil
 import signal
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from phalanx_proto.errors import InvalidRequest, PhalanxError
 from phalanx_proto.handshake import PASSED, PROTOCOL
+from phalanx_worker.admission import Admission
 from phalanx_worker.allocation import require_slots
 from phalanx_worker.blobs import BlobStore
 from phalanx_worker.environment import engine_environment
+from phalanx_worker.housing import EXIT_SETUP, Housing, beat, keep_lease
 from phalanx_worker.identity import handshake
 from phalanx_worker.inspection import Inspector
 from phalanx_worker.inventory import Inventory, inventory
 from phalanx_worker.pool import EngineProcess, Followers, SlotSpec, start_all
 from phalanx_worker.watchdog import Watchdog
-
-BEAT = 1.0
-"""Seconds between two beats on standard output."""
-SOCKET = "worker.sock"
-LONGEST_PATH = 107 if sys.platform == "linux" else 103
-"""Bytes of a Unix socket's path."""
-EXIT_LEASE, EXIT_SETUP = 71, 72
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,69 +61,12 @@ def parse(arguments: Sequence[str], first_line: str) -> Settings:
         token, lease = str(greeting["token"]), float(greeting["lease"])
     except (ValueError, TypeError, KeyError):
         raise InvalidRequest(
-            "a worker is started by a coordinator, which writes {\"token\": …, \"lease\": …} to its standard input first; "
+            'a worker is started by a coordinator, which writes {"token": …, "lease": …} to its standard input first; '
             "to compute on this machine, write it into a cluster file, or use phalanx fit"
         ) from None
     if len(token) < 16 or not 1 <= lease <= 3600:
         raise InvalidRequest("the token must have at least 16 characters and the lease 1 to 3600 seconds")
     return Settings(**vars(known), token=token, lease=lease)
-
-
-class Housing:
-    """The private directory of the socket, and the one way out of the process."""
-
-    def __init__(self, directory: Path | None) -> None:
-        os.umask(0o077)
-        self._own = directory is None
-        runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
-        self._check()
-        self.socket = self.directory / SOCKET
-        if len(os.fsencode(self.socket)) > LONGEST_PATH:
-            raise InvalidRequest(f"the socket's path is longer than {LONGEST_PATH} bytes; set XDG_RUNTIME_DIR to a short one")
-        self._ending = threading.Lock()
-
-    def _check(self) -> None:
-        status = self.directory.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise InvalidRequest("the socket's directory must be this user's own, with mode 0700")
-
-    def leave(self, status: int, reason: str = "") -> None:
-        """End the process, whatever it is doing; nothing of it stays."""
-        if not self._ending.acquire(blocking=False):
-            return
-        if reason:
-            print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
-        with contextlib.suppress(OSError):
-            self.socket.unlink()
-        if self._own:
-            shutil.rmtree(self.directory, ignore_errors=True)
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-        os._exit(status)
-
-
-def keep_lease(seconds: float, leave: Callable[[int, str], None], descriptor: int = 0) -> None:
-    """Leave when the input closes, or when nothing came for ``seconds``."""
-    while True:
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        if not ready:
-            return leave(EXIT_LEASE, f"the lease of {seconds:.0f} s ran out: the coordinator is gone or out of reach")
-        if not os.read(descriptor, 4096):
-            return leave(0, "")
-
-
-def beat(leave: Callable[[int, str], None]) -> None:
-    """Write a sign of life every second, from a thread of its own."""
-    number = 0
-    while True:
-        time.sleep(BEAT)
-        number += 1
-        try:
-            print(json.dumps({"beat": number}), flush=True)
-        except OSError:
-            return leave(0, "")
 
 
 def _first_line() -> str:
@@ -185,7 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     housing = None
     try:
         settings = parse(sys.argv[1:] if arguments is None else arguments, _first_line())
-        os.environ.update(engine_environment(settings.backend))
+        environment = engine_environment(settings.backend)
+        os.environ.clear()
+        os.environ.update(environment)
         machine = inventory(settings.backend != "cpu")
         if settings.backend == "cpu" and not settings.oversubscribe:
             require_slots(settings.slots, machine.allocation, "this worker")
@@ -196,6 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asyncio.run(serve(settings, housing, machine))
     except PhalanxError as error:
         _fail(housing, error.message)
+    except Exception as error:
+        traceback.print_exc()
+        _fail(housing, f"{type(error).__name__}: {error}")
 
 
 def _fail(housing: Housing | None, reason: str) -> None:
@@ -204,17 +140,6 @@ def _fail(housing: Housing | None, reason: str) -> None:
         print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_SETUP)
     housing.leave(EXIT_SETUP, reason)
-
-
-class Admission:
-    """Programs pass the inspector in its own process before this one compiles them."""
-
-    def __init__(self, inspector: Inspector) -> None:
-        self._inspector = inspector
-
-    async def admit(self, artifact: bytes, sizes: Any, x: Any, y: Any) -> None:
-        """Raises ProgramRefused."""
-        raise NotImplementedError
 
 
 if __name__ == "__main__":

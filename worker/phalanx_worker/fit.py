@@ -6,7 +6,7 @@ the same executables, so both end in the same bits.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,7 @@ from phalanx_proto import blocks, reduction, tensors
 from phalanx_proto.errors import EngineFailed, InvalidRequest, LedgerMismatch
 from phalanx_proto.receipt import Receipt
 from phalanx_worker import mailbox
-from phalanx_worker.arena import Arena
-from phalanx_worker.engine import FitEngine
 from phalanx_worker.gang import Leader, Nodes, Range
-from phalanx_worker.mailbox import FitShape
 
 NO_RANGE: Range = (0, 0)
 
@@ -104,9 +101,25 @@ class CanonicalFit:
         return np.asarray(kept)
 
     def canaries(self) -> list[Canary]:
-        """Every slot's canary, by the program and data it will use; slot 0's is the canonical one."""
+        """Every slot's canary, by the program and data it will use; slot 0's is the canonical one.
+
+        Compiles all that an update and a validation need, so that updates are measured warm. Changes nothing.
+        """
         held, buffer = self._fill(0)
-        return canaries(self.leader, self._parameters, held, buffer)
+        found = canaries(self.leader, self._parameters, held, buffer)
+        self._engine.commit(self._parameters, self._root, 0, self._state)
+        if self.validation is not None:
+            x, y, _ = self.validation
+            self._engine.score(self._parameters, x, y, 1)
+        return found
+
+    def canary_node(self, out: NDArray[np.float64]) -> None:
+        """Write the canonical node of block 0 of update 0 into ``out`` [N], for members that computed other bits."""
+        held, buffer = self._fill(0)
+        ranges = [(0, 1), *[NO_RANGE] * (self.leader.shape.slots - 1)]
+        (node,) = self.leader.nodes(self._parameters, 0, ranges, held, buffer).values()
+        np.copyto(out, node)
+        self.leader.reset_tallies()
 
     def stretch(self, until: int, seconds: float) -> dict[str, Any]:
         """Commit updates up to ``until``, or for about ``seconds``; stops before a non-finite one."""

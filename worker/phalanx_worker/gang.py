@@ -172,9 +172,7 @@ class Leader:
         maximal = reduction.maximal_nodes(work.lo, work.hi, work.blocks)
         if int(mail.words[mailbox.ROWS_DONE]) != rows or int(mail.words[mailbox.NODES]) != len(maximal):
             raise LedgerMismatch(f"slot {slot} accounted for other rows than update {work.update} gave it")
-        times = Times(
-            prepare=0, compute=int(mail.words[mailbox.COMPUTE]), readback=int(mail.words[mailbox.READBACK])
-        )
+        times = Times(prepare=0, compute=int(mail.words[mailbox.COMPUTE]), readback=int(mail.words[mailbox.READBACK]))
         self.tallies[slot].add(rows, times)
         size = self.shape.sizes.node_size
         found.update({span: mail.nodes[i][:size] for i, span in enumerate(maximal)})

@@ -91,9 +91,7 @@ class Host:
         arrays = {name: arena[name] for arena in data for name in arena.layout}
         own = self._engine(opening.sizes, opening.artifacts, opening.schedule.capacity)
         own.bind(arrays["x"], arrays["y"], opening.schedule.seed)
-        leader = Leader(
-            engine=own, arena=work, shape=opening.shape(), alive=self._alive, timeout=opening.timeout
-        )
+        leader = Leader(engine=own, arena=work, shape=opening.shape(), alive=self._alive, timeout=opening.timeout)
         self._fit = MemberFit(leader=leader)
 
     def canary(self, rows: NDArray[np.int32], parameters: NDArray[Any]) -> str:
@@ -158,9 +156,7 @@ class Host:
         work, data = arenas[0], {name: arena[name] for arena in arenas[1:] for name in arena.layout}
         sizes = Sizes(**body["sizes"])
         schedule = Schedule(**body["schedule"])
-        shape = FitShape(
-            sizes=sizes, schedule=schedule, slots=body["slots"], held=body["held"], remote=body["remote"]
-        )
+        shape = FitShape(sizes=sizes, schedule=schedule, slots=body["slots"], held=body["held"], remote=body["remote"])
         own = self._engine(sizes, unpack_artifacts(body["index"], payload), schedule.capacity)
         own.bind(data["x"], data["y"], schedule.seed)
         for arena in arenas:
@@ -187,7 +183,12 @@ class Host:
         return Reply(body={"resident": self.resident()})
 
     def _canaries(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
-        return Reply(body={"canaries": [asdict(canary) for canary in self.canonical.canaries()]})
+        found = self.canonical.canaries()
+        if body["node"]:
+            self.canonical.canary_node(
+                self.canonical.leader.arena["remote"][0][: self.canonical.leader.shape.sizes.node_size]
+            )
+        return Reply(body={"canaries": [asdict(canary) for canary in found]})
 
     def _stretch(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
         return Reply(body=self.canonical.stretch(body["until"], body["seconds"]))

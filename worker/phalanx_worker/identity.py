@@ -50,5 +50,3 @@ def handshake(inventory: Inventory, *, slots: int, backend: str, self_test: str 
         pid=os.getpid(),
         numeric_class=numeric_class(inventory, backend),
     )
-
-

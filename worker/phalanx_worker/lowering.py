@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from phalanx_proto.artifacts import ArraySpec, Artifact, Signature
 from phalanx_proto.errors import EngineFailed
 from phalanx_proto.experiment import Dense, ModelSpec, OptimizerSpec, ProgramSpec
-from phalanx_proto.programs import PLATFORMS, ArraySpec, Artifact, Signature, export_program, load, signature_of
+from phalanx_proto.programs import PLATFORMS, export_program, load, shapes_of, signature_of
 
 Array = jax.Array
 Layers = list[tuple[Array, Array]]
@@ -46,8 +47,7 @@ def lower(spec: ProgramSpec, platforms: tuple[str, ...] = PLATFORMS) -> dict[str
     }
     artifacts = {}
     for name, wanted in signatures(spec).items():
-        shapes = [jax.ShapeDtypeStruct(argument.shape, argument.dtype) for argument in wanted.inputs]
-        artifacts[name] = export_program(name, functions[name], shapes, platforms)
+        artifacts[name] = export_program(name, functions[name], shapes_of(wanted), platforms)
         found = signature_of(load(artifacts[name].data, name=name))
         if found != wanted:
             raise EngineFailed(f"program {name!r} was lowered to {found}, wanted {wanted}; set JAX_ENABLE_X64=1")

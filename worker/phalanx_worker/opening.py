@@ -34,9 +34,7 @@ class FitOpening:
 
     def shape(self) -> FitShape:
         """The sizes of the work arena."""
-        return FitShape(
-            sizes=self.sizes, schedule=self.schedule, slots=self.slots, held=self.held, remote=self.remote
-        )
+        return FitShape(sizes=self.sizes, schedule=self.schedule, slots=self.slots, held=self.held, remote=self.remote)
 
     def work_arena(self) -> Arena:
         """The shared memory in which the slots of this machine work together."""

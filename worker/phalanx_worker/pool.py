@@ -88,6 +88,12 @@ class Followers:
         )
         return [int(answer.body["hits"]) for answer in answers]
 
+    def check(self) -> None:
+        """Raises EngineFailed if a follower's process has ended; for a leader that waits without a loop."""
+        for engine in self.engines:
+            if not engine.alive:
+                raise EngineFailed(f"engine {engine.name} ended while its leader waited for it")
+
     async def released(self, deadline: float) -> None:
         """The leader has let them go: wait for all to return from their mailboxes."""
         if self._serving:
@@ -113,6 +119,7 @@ class Pool:
         self.slots = tuple(slots)
         self.leader = EngineProcess("1", slots[0])
         self.followers = Followers([EngineProcess(str(n), slot) for n, slot in enumerate(slots[1:], 2)])
+        self.started = False
         self._arenas: list[Arena] = []
 
     @property
@@ -123,6 +130,7 @@ class Pool:
     async def start(self, deadline: float = START_DEADLINE) -> None:
         """Start every engine; raises what the first failing one says."""
         await start_all(self.engines, deadline)
+        self.started = True
 
     async def call(
         self, body: dict[str, Any], payload: bytes = b"", arenas: Sequence[Arena] = (), *, deadline: float
@@ -155,5 +163,6 @@ class Pool:
 
     async def close(self) -> None:
         """End every engine; nothing is left."""
+        self.started = False
         await asyncio.gather(self.leader.close(), self.followers.close())
         self._drop_arenas()

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from phalanx_proto.errors import EngineFailed, OutOfTime, from_wire
 from phalanx_worker import channel
 from phalanx_worker.channel import Message
@@ -61,6 +63,16 @@ class EngineProcess:
     def pid(self) -> int | None:
         """Process id while it is there."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there, asked of the system and not of the loop."""
+        if self.pid is None:
+            return False
+        try:
+            return psutil.Process(self.pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        except psutil.NoSuchProcess:
+            return False
 
     async def start(self, deadline: float) -> None:
         """Start the process and wait ``deadline`` seconds at most for its self-tests to pass."""

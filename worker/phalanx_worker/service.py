@@ -79,7 +79,9 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         """The call's metadata; raises Unauthorized without the right token."""
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         if not hmac.compare_digest(metadata.get("phalanx-token", "").encode(), self._token.encode()):
-            raise Unauthorized("the token is missing or wrong; only the coordinator that started this worker can use it")
+            raise Unauthorized(
+                "the token is missing or wrong; only the coordinator that started this worker can use it"
+            )
         return metadata
 
     def _caller(self, context: Context) -> tuple[str, int]:
@@ -104,11 +106,15 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         return wire.handshake_response(self._state.handshake())
 
     @_unary
-    async def MissingBlobs(self, request: messages.MissingBlobsRequest, context: Context) -> messages.MissingBlobsResponse:
+    async def MissingBlobs(
+        self, request: messages.MissingBlobsRequest, context: Context
+    ) -> messages.MissingBlobsResponse:
         """Which of the digests are not here."""
         return messages.MissingBlobsResponse(digests=self._state.blobs.missing(request.digests))
 
-    async def PutBlob(self, requests: AsyncIterator[messages.PutBlobRequest], context: Context) -> messages.PutBlobResponse:
+    async def PutBlob(
+        self, requests: AsyncIterator[messages.PutBlobRequest], context: Context
+    ) -> messages.PutBlobResponse:
         """Store one blob."""
         try:
             self.authorize(context)

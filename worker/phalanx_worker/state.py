@@ -98,7 +98,10 @@ class RunOpening:
                 (not 1 <= self.sizes.block <= max(self.schedule.batch, 1), f"a block of {self.sizes.block} rows"),
                 (self.sizes.parameters < 1, f"{self.sizes.parameters} parameters"),
                 (not 1 <= rows < 1 << 31, f"{rows} rows"),
-                (self.x.dtype != self.sizes.dtype or len(self.x.shape) != 2, f"x is {self.x.dtype}{list(self.x.shape)}"),
+                (
+                    self.x.dtype != self.sizes.dtype or len(self.x.shape) != 2,
+                    f"x is {self.x.dtype}{list(self.x.shape)}",
+                ),
                 (self.x.shape[:1] != (rows,), f"x has shape {list(self.x.shape)} for {rows} rows"),
                 (self.y.shape[:1] != (rows,), f"y has shape {list(self.y.shape)} for {rows} rows"),
                 (not self.canary_rows or len(self.canary_rows) > self.sizes.block, "the canary's rows are not a block"),

@@ -1,0 +1,57 @@
+"""Time of one update in Phalanx where the arithmetic is next to nothing (Overhead) or the vector is large (Exchange).
+
+``--inputs``, ``--hidden`` (0: none) and two classes give the number of parameters; every member computes at least one
+block of every update. Memory is the peak of this process, which holds the coordinator, and of its largest child.
+"""
+
+import argparse
+import resource
+
+import numpy as np
+
+import phalanx
+from benchmarks.peers import placements
+from benchmarks.peers.line import emit
+
+CLASSES = 2
+SEED = 42
+DOWN_BYTES, UP_BYTES = 4, 8
+"""A parameter travels in the group's float32, its gradient sum in Float64."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--placement", required=True)
+    parser.add_argument("--inputs", type=int, required=True)
+    parser.add_argument("--hidden", type=int, default=0)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--updates", type=int, required=True)
+    parser.add_argument("--oversubscribe", action="store_true")
+    asked = parser.parse_args()
+    random = np.random.default_rng(SEED)
+    x = random.uniform(-1.0, 1.0, size=(asked.batch, asked.inputs))
+    y = np.arange(asked.batch) % CLASSES
+    train = phalanx.Dataset.from_arrays(x, y).partition(validation=0, test=0).train
+    network = phalanx.mlp(asked.inputs, [asked.hidden] if asked.hidden else [], CLASSES, seed=SEED)
+    model = phalanx.classifier(network, standardize=False, optimizer="sgd")
+    config = phalanx.training(epochs=asked.updates, batch=asked.batch, rate=1e-3, seed=SEED)
+    with placements.execution(asked.placement, dtype="float32", oversubscribe=asked.oversubscribe) as execution:
+        fitted = phalanx.fit(model, train, config, execution=execution)
+    seconds = fitted.seconds
+    parameters = sum(layer.inputs * layer.outputs + layer.outputs for layer in network.spec.dense)
+    moved = len(fitted.members) * parameters * (DOWN_BYTES + UP_BYTES) * asked.updates
+    mebibytes = 1 / 1024
+    emit(
+        seconds["updates"],
+        units=asked.updates,
+        check=float(fitted.history[-1].train.loss),
+        distributions=("phalanx", "jax", "jaxlib", "numpy"),
+        setup=seconds["setup"],
+        gigabytes_a_second=moved / seconds["updates"] / 1e9,
+        coordinator_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * mebibytes,
+        child_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * mebibytes,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The coordinator's core in this process: the only module of the client that imports it, and only when it is needed.
+
+It runs on a thread with an asyncio loop of its own, so it works in scripts and in notebooks. Its engines are processes
+that end with this one.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, wait
+from typing import Any, TypeVar
+
+from phalanx_coordinator.session import Coordinator, LogSink
+from phalanx_proto.errors import Cancelled
+
+Result = TypeVar("Result")
+Work = Callable[[Coordinator], Coroutine[Any, Any, Result]]
+
+CLOSING = 30.0
+"""Seconds for the engines to end at exit."""
+
+
+class Embedded:
+    """A coordinator on a thread of its own; started by the first call, closed at exit or by ``close``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._coordinator: Coordinator | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+        self.log: LogSink | None = None
+
+    def run(self, work: Work[Result]) -> Result:
+        """Carry out ``work`` on the coordinator and wait. An interrupt cancels it and waits until it has ended."""
+        loop, coordinator = self._ensure()
+        future = asyncio.run_coroutine_threadsafe(work(coordinator), loop)
+        try:
+            return self._wait(future)
+        except KeyboardInterrupt:
+            future.cancel()
+            asyncio.run_coroutine_threadsafe(coordinator.close(), loop).result(CLOSING)
+            raise
+        except CancelledError:
+            raise Cancelled("the work was cancelled; everything it started has ended") from None
+
+    @staticmethod
+    def _wait(future: "Future[Result]") -> Result:
+        while not future.done():
+            wait([future], timeout=0.2)  # a plain wait could not be interrupted on every system
+        return future.result()
+
+    def _ensure(self) -> tuple[asyncio.AbstractEventLoop, Coordinator]:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._start()
+            assert self._loop is not None and self._coordinator is not None
+            return self._loop, self._coordinator
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="phalanx-coordinator", daemon=True)
+        self._thread.start()
+        log = self.log
+        self._coordinator = Coordinator(log=log) if log is not None else Coordinator()
+
+    def close(self) -> None:
+        """End the engines and the thread. The next call starts anew."""
+        with self._lock:
+            loop, coordinator, thread = self._loop, self._coordinator, self._thread
+            self._loop = self._coordinator = self._thread = None
+        if loop is None or coordinator is None or self._pid != os.getpid():
+            return
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(coordinator.close(), loop).result(CLOSING)
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not None:
+            thread.join(CLOSING)
+        loop.close()
+
+
+EMBEDDED = Embedded()
+atexit.register(EMBEDDED.close)

@@ -1,0 +1,209 @@
+"""What comes back: a fitted model, an evaluation, a simulation. Frozen, with summaries for people."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from phalanx_proto.errors import InvalidRequest
+from phalanx_proto.experiment import Rows
+from phalanx_proto.jobs import EpochRecord, FitOutcome, Level, MemberReport, Score, Seconds, SimulationOutcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Mean loss and accuracy over rows of one role; each row was counted once."""
+
+    role: str
+    rows: int
+    loss: float
+    accuracy: float | None
+    """None for float targets."""
+
+    def summary(self) -> str:
+        """One line."""
+        return f"{self.role}: {describe(Score(loss=self.loss, rows=self.rows, accuracy=self.accuracy))}"
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted model. ``digest`` names its parameters bit by bit."""
+
+    outcome: FitOutcome
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the parameters' dtype, shape and exact bytes."""
+        return self.outcome.digest
+
+    @property
+    def level(self) -> Level:
+        """``bitwise`` if every member computed the canonical bits, else ``tolerance``."""
+        return self.outcome.level
+
+    @property
+    def parameters(self) -> NDArray[Any]:
+        """Flat [P] in the group dtype: weights row-major, then bias, layer after layer."""
+        return self.outcome.fitted.parameters.copy()
+
+    @property
+    def history(self) -> tuple[EpochRecord, ...]:
+        """One record an epoch."""
+        return self.outcome.history
+
+    @property
+    def members(self) -> tuple[MemberReport, ...]:
+        """Who took part, and with what."""
+        return self.outcome.members
+
+    @property
+    def seconds(self) -> Seconds:
+        """Where the time went."""
+        return self.outcome.seconds
+
+    @property
+    def updates(self) -> int:
+        """Committed updates."""
+        return self.outcome.updates
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the result should know."""
+        return self.outcome.notes
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Experiment, fingerprints, execution, versions and inventory."""
+        return self.outcome.manifest
+
+    def evaluate(self, rows: Rows | None) -> Evaluation:
+        """Loss and accuracy over rows of any role, on the canonical CPU engine."""
+        from phalanx.embedded import EMBEDDED
+
+        if not isinstance(rows, Rows):
+            raise InvalidRequest("evaluate takes the rows of a partition, such as parts.test; this partition has none of them")
+        score = EMBEDDED.run(lambda coordinator: coordinator.evaluate(self.outcome.fitted, rows))
+        return Evaluation(role=rows.role, rows=score.rows, loss=score.loss, accuracy=score.accuracy)
+
+    def outputs(self, x: ArrayLike) -> NDArray[Any]:
+        """Outputs [rows, O] for features [rows, F]: class probabilities, or values."""
+        from phalanx.embedded import EMBEDDED
+
+        features = np.asarray(x, np.float64)
+        features = features[None, :] if features.ndim == 1 else features
+        return EMBEDDED.run(lambda coordinator: coordinator.predict(self.outcome.fitted, features))
+
+    def predict(self, x: ArrayLike) -> NDArray[Any]:
+        """Labels int32 [rows] for features [rows, F]; for float targets the values [rows, O]."""
+        outputs, spec = self.outputs(x), self.outcome.fitted.spec
+        if spec.float_targets:
+            return outputs
+        if spec.loss == "logistic":
+            return (outputs[:, 0] > 0.5).astype(np.int32)
+        return outputs.argmax(axis=1).astype(np.int32)
+
+    def summary(self) -> str:
+        """A few lines: digest, scores, members, time."""
+        outcome = self.outcome
+        lines = [
+            f"digest      {outcome.digest}",
+            f"level       {outcome.level}, {outcome.fitted.spec.dtype}, {outcome.updates} updates",
+            f"train       {describe(outcome.train)}",
+        ]
+        if outcome.validation is not None:
+            best = "" if outcome.best_epoch is None else f" (best epoch {outcome.best_epoch})"
+            lines.append(f"validation  {describe(outcome.validation)}{best}")
+        lines += [f"member      {describe_member(member)}" for member in outcome.members]
+        lines.append(f"seconds     {describe_seconds(outcome.seconds, 'updates')}")
+        return "\n".join([*lines, *(f"note        {note}" for note in outcome.notes)])
+
+    def __repr__(self) -> str:
+        outcome = self.outcome
+        return (
+            f"Fitted(digest={outcome.digest[:12]}…, level={outcome.level}, updates={outcome.updates}, "
+            f"members=[{', '.join(member.name for member in outcome.members)}], train=({describe(outcome.train)}))"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """A finished Monte Carlo estimate of pi."""
+
+    outcome: SimulationOutcome
+
+    @property
+    def hits(self) -> int:
+        """Points inside the quarter circle: an exact integer, the same wherever it was counted."""
+        return self.outcome.hits
+
+    @property
+    def samples(self) -> int:
+        """Points drawn."""
+        return self.outcome.samples
+
+    @property
+    def estimate(self) -> float:
+        """4 x hits / samples."""
+        return 4 * self.outcome.hits / self.outcome.samples
+
+    @property
+    def standard_error(self) -> float:
+        """Binomial standard error of the estimate."""
+        p = self.outcome.hits / self.outcome.samples
+        return float(4 * np.sqrt(p * (1 - p) / self.outcome.samples))
+
+    @property
+    def members(self) -> tuple[MemberReport, ...]:
+        """Who took part, and with what."""
+        return self.outcome.members
+
+    @property
+    def seconds(self) -> Seconds:
+        """Where the time went."""
+        return self.outcome.seconds
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the result should know."""
+        return self.outcome.notes
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Experiment, execution, versions and inventory."""
+        return self.outcome.manifest
+
+    def summary(self) -> str:
+        """A few lines: estimate, hits, members, time."""
+        lines = [
+            f"estimate    {self.estimate:.9f} ± {self.standard_error:.1e}",
+            f"hits        {self.hits:,} of {self.samples:,} samples",
+            *(f"member      {describe_member(member)}" for member in self.members),
+            f"seconds     {describe_seconds(self.seconds, 'work')}",
+        ]
+        return "\n".join([*lines, *(f"note        {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return f"Simulation(estimate={self.estimate!r}, hits={self.hits}, samples={self.samples})"
+
+
+def describe(score: Score) -> str:
+    """A score in words."""
+    accuracy = "" if score.accuracy is None else f"accuracy {score.accuracy:.4f}, "
+    return f"{accuracy}loss {score.loss:.6f}, {score.rows:,} rows"
+
+
+def describe_member(member: MemberReport) -> str:
+    """A member's part in words."""
+    if member.samples is not None:
+        work = f"{member.samples:,} samples"
+    else:
+        work = f"{member.rows or 0:,} rows in {member.updates or 0:,} updates"
+    return f"{member.name} ({member.backend}, {member.device}): {work}"
+
+
+def describe_seconds(seconds: Seconds, work: str) -> str:
+    """Where the time went, in words."""
+    validation = "" if seconds.validation is None else f", validation {seconds.validation:.3f}"
+    return f"setup {seconds.setup:.3f}, {work} {seconds.work:.3f}{validation}, total {seconds.total:.3f}"

@@ -1,0 +1,123 @@
+"""Everything that can be wrong with a request, found before anything starts and listed at once."""
+
+import numpy as np
+
+from phalanx_proto.errors import InvalidExperiment, InvalidRequest, ProtectedRole
+from phalanx_proto.experiment import Rows
+from phalanx_proto.jobs import FitRequest, FittedParts, SimulationRequest
+
+MAX_SAMPLES = 10**12
+MAX_SEED = 1 << 64
+
+
+def check_fit(request: FitRequest) -> None:
+    """Raises ProtectedRole, or InvalidExperiment with every problem."""
+    check_role(request.train, "train", "fitted on")
+    if request.validation is not None:
+        check_role(request.validation, "validation", "used for validation")
+    problems = [*_settings(request), *_rows(request, request.train)]
+    if request.validation is not None:
+        problems += _rows(request, request.validation)
+        if request.validation.source != request.train.source:
+            problems.append("the validation rows come from another dataset than the training rows; use one partition")
+    if problems:
+        raise InvalidExperiment(problems)
+
+
+def check_role(rows: Rows, wanted: str, purpose: str) -> None:
+    """Rows of another role are refused, whatever the client says; ``all`` has no protected part and may be fitted on."""
+    allowed = {wanted, "all"} if wanted == "train" else {wanted}
+    if rows.role not in allowed:
+        raise ProtectedRole(
+            f"{rows.role} rows cannot be {purpose}; pass the partition's {wanted} rows", role=rows.role, wanted=wanted
+        )
+
+
+def _settings(request: FitRequest) -> list[str]:
+    block = request.batch if request.block == "auto" else request.block
+    rate = request.optimizer.rate
+    checks = (
+        (request.epochs < 1, f"epochs must be at least 1, not {request.epochs}"),
+        (request.batch < 1, f"batch must be at least 1, not {request.batch}"),
+        (not 1 <= block <= max(request.batch, 1), f"block must be 1 to batch ({request.batch}), not {block}"),
+        (not 0 <= request.seed < MAX_SEED, f"seed must be in [0, 2**64), not {request.seed}"),
+        (not (rate > 0 and np.isfinite(rate)), f"rate must be positive and finite, not {rate}"),
+        (
+            request.initial.shape != (request.model.parameters,),
+            f"{request.initial.size} initial values were given for {request.model.parameters} parameters",
+        ),
+        (not np.isfinite(request.initial).all(), "an initial value is not finite"),
+        (request.keep_best and request.validation is None, "keep_best needs validation rows"),
+    )
+    return [text for wrong, text in checks if wrong]
+
+
+def _rows(request: FitRequest, rows: Rows) -> list[str]:
+    model, role = request.model, rows.role
+    problems = []
+    if len(rows) < 1:
+        return [f"there are no {role} rows"]
+    if rows.x.ndim != 2 or rows.x.shape[1] != model.inputs:
+        width = rows.x.shape[1] if rows.x.ndim == 2 else rows.x.shape
+        problems.append(f"the {role} rows have {width} features, the model takes {model.inputs}")
+    if not np.isfinite(rows.x).all():
+        row, column = np.argwhere(~np.isfinite(rows.x))[0]
+        problems.append(f"{role} row {row}, feature {column} is {rows.x[row, column]}; only finite values can be used")
+    return problems + (_float_targets if request.float_targets else _labels)(request, rows)
+
+
+def _labels(request: FitRequest, rows: Rows) -> list[str]:
+    if rows.y.ndim != 1 or not np.issubdtype(rows.y.dtype, np.integer):
+        return [f"the {rows.role} targets are {rows.y.dtype}{list(rows.y.shape)}, not one integer label a row"]
+    classes = 2 if request.loss == "logistic" else request.model.outputs
+    low, high = int(rows.y.min()), int(rows.y.max())
+    if low < 0 or high >= classes:
+        return [f"{rows.role} labels go from {low} to {high}; this model knows 0 to {classes - 1}"]
+    return []
+
+
+def _float_targets(request: FitRequest, rows: Rows) -> list[str]:
+    wanted = (len(rows), request.model.outputs)
+    if rows.y.shape != wanted or not np.issubdtype(rows.y.dtype, np.floating):
+        return [f"the {rows.role} targets are {rows.y.dtype}{list(rows.y.shape)}, the model gives float{list(wanted)}"]
+    return [] if np.isfinite(rows.y).all() else [f"a {rows.role} target is not finite"]
+
+
+def check_evaluation(fitted: FittedParts, rows: Rows) -> None:
+    """Rows that this model can be evaluated on; any role may be looked at, none is fitted."""
+    if len(rows) < 1:
+        raise InvalidRequest(f"there are no {rows.role} rows to evaluate on")
+    model, spec = fitted.spec.model, fitted.spec
+    if rows.x.ndim != 2 or rows.x.shape[1] != model.inputs:
+        raise InvalidRequest(f"the rows have {rows.x.shape[-1]} features, the model takes {model.inputs}")
+    if not np.isfinite(rows.x).all():
+        raise InvalidRequest("a feature is not finite")
+    labels = np.issubdtype(rows.y.dtype, np.integer)
+    if labels == spec.float_targets:
+        raise InvalidRequest("the rows have labels where the model gives values, or the reverse")
+    if labels:
+        classes = 2 if spec.loss == "logistic" else model.outputs
+        if int(rows.y.min()) < 0 or int(rows.y.max()) >= classes:
+            raise InvalidRequest(f"a label lies outside 0 to {classes - 1}, which this model knows")
+
+
+def check_features(fitted: FittedParts, x: np.ndarray) -> None:
+    """Features [rows, F] that this model can predict from."""
+    if x.ndim != 2 or x.shape[1] != fitted.spec.model.inputs or len(x) < 1:
+        raise InvalidRequest(
+            f"features {list(x.shape)} were given; this model takes [rows, {fitted.spec.model.inputs}]"
+        )
+    if not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        raise InvalidRequest(f"row {row}, feature {column} is {x[row, column]}; only finite values can be used")
+
+
+def check_simulation(request: SimulationRequest) -> None:
+    """Raises InvalidExperiment with every problem."""
+    checks = (
+        (not 1 <= request.samples <= MAX_SAMPLES, f"samples must be 1 to 10**12, not {request.samples}"),
+        (not 0 <= request.seed < MAX_SEED, f"seed must be in [0, 2**64), not {request.seed}"),
+    )
+    problems = [text for wrong, text in checks if wrong]
+    if problems:
+        raise InvalidExperiment(problems)

@@ -1,0 +1,47 @@
+"""Training and held-out rows on their way to the engines: standardized, cast, padded. Float64 until the cast."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx_proto.experiment import DType, Rows
+from phalanx_proto.jobs import Scaling
+
+Array = NDArray[np.float64]
+
+
+def fit_scaling(x: Array) -> Scaling:
+    """Mean and standard deviation of each column of the training rows [rows, F].
+
+    Sums are exactly rounded (``math.fsum``), so every machine finds the same bits. A constant column gets scale 1.
+    """
+    mean, scale = np.empty(x.shape[1]), np.empty(x.shape[1])
+    for column in range(x.shape[1]):
+        values = x[:, column]
+        mean[column] = math.fsum(values.tolist()) / len(values)
+        deviation = values - mean[column]
+        spread = math.sqrt(math.fsum((deviation * deviation).tolist()) / len(values))
+        scale[column] = spread if spread > 0 else 1.0
+    return Scaling(mean=mean, scale=scale)
+
+
+def features(rows: Rows, scaling: Scaling | None, dtype: DType) -> NDArray[np.floating]:
+    """The rows' features [rows, F], scaled in Float64, then in the group dtype."""
+    x = rows.x if scaling is None else scaling.apply(rows.x)
+    return np.ascontiguousarray(x, np.dtype(dtype))
+
+
+def targets(rows: Rows, dtype: DType) -> NDArray[np.generic]:
+    """Labels [rows] int32, or targets [rows, O] in the group dtype."""
+    if np.issubdtype(rows.y.dtype, np.integer):
+        return np.ascontiguousarray(rows.y, np.int32)
+    return np.ascontiguousarray(rows.y, np.dtype(dtype))
+
+
+def pad_rows(array: NDArray[np.generic], multiple: int) -> NDArray[np.generic]:
+    """Zero rows appended up to a whole number of blocks of ``multiple`` rows."""
+    missing = -len(array) % multiple
+    if not missing:
+        return array
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])

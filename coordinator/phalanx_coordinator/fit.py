@@ -1,0 +1,379 @@
+"""One fit from its request to its outcome: check, place, start, admit, open, update, validate, report.
+
+The story: everything that can be refused is refused first; engines and workers start side by side while the data is
+prepared; every member shows its canary; then updates run, in stretches inside the pool where it is alone, in lockstep over
+gRPC where it is not. Both end in the same bits.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx_coordinator import data, node_area
+from phalanx_coordinator.checks import check_fit
+from phalanx_coordinator.group import GroupRun, Stopped, guarded
+from phalanx_coordinator.lockstep import Lockstep, Member
+from phalanx_coordinator.members import RemoteMembers, side_by_side
+from phalanx_coordinator.placement import Placement
+from phalanx_coordinator.scoring import Lowered, lower, score_of, score_rows
+from phalanx_coordinator.timing import Deadlines, UpdatePace
+from phalanx_proto import blocks, tensors, wire
+from phalanx_proto.errors import AdmissionRefused, InvalidExperiment, LedgerMismatch, NonFinite
+from phalanx_proto.experiment import Experiment, ProgramSpec
+from phalanx_proto.jobs import (
+    EpochRecord,
+    FitOutcome,
+    FitRequest,
+    FittedParts,
+    Level,
+    Listener,
+    MemberReport,
+    Progress,
+    Scaling,
+    Score,
+    Seconds,
+)
+from phalanx_proto.schedule import Schedule
+from phalanx_worker.inventory import Inventory
+from phalanx_worker.pool import Arena, FitOpening, Pool, data_arena
+
+STRETCH = 0.25
+"""Seconds of updates between two looks at the outside world, where the pool is alone."""
+SCORE_BLOCK = 1024
+"""Rows of a block of validation, evaluation and prediction; part of the contract, since it decides bits."""
+TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "float64": 1e-10}
+"""How far a member's canary may be from the canonical one, relative to its largest value, in the ``tolerance`` level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What follows from a request and its placement, before anything is started."""
+
+    request: FitRequest
+    placement: Placement
+    experiment: Experiment
+    spec: ProgramSpec
+    schedule: Schedule
+
+
+def plan_fit(request: FitRequest, placement: Placement) -> Plan:
+    """Check a request completely and work out its sizes; raises what is wrong, all of it at once."""
+    check_fit(request)
+    block = blocks.auto_block(request.batch) if request.block == "auto" else request.block
+    schedule = Schedule(
+        rows=len(request.train), batch=request.batch, block=block, epochs=request.epochs, seed=request.seed,
+        shuffle=request.shuffle,
+    )  # fmt: skip
+    experiment = Experiment(
+        model=request.model, initial=tensors.digest(request.initial), loss=request.loss, optimizer=request.optimizer,
+        train=request.train.fingerprint, validation=None if request.validation is None else request.validation.fingerprint,
+        epochs=request.epochs, batch=request.batch, block=block, seed=request.seed, shuffle=request.shuffle,
+        standardize=request.standardize, keep_best=request.keep_best,
+    )  # fmt: skip
+    spec = ProgramSpec(
+        model=request.model, loss=request.loss, float_targets=request.float_targets, optimizer=request.optimizer,
+        dtype=placement.dtype, block=block, score_block=SCORE_BLOCK,
+    )  # fmt: skip
+    require_work_for_all(placement, schedule)
+    return Plan(request=request, placement=placement, experiment=experiment, spec=spec, schedule=schedule)
+
+
+def require_work_for_all(placement: Placement, schedule: Schedule) -> None:
+    """Every selected member must get blocks in some update; raises InvalidExperiment naming those who would not."""
+    idle = {member.name for member in placement.members}
+    weights = [member.weight for member in placement.members]
+    for update in range(schedule.updates):
+        ranges = blocks.share_blocks(schedule.blocks_of(update), weights, update)
+        idle -= {member.name for member, (lo, hi) in zip(placement.members, ranges, strict=True) if lo < hi}
+        if not idle:
+            return
+    raise InvalidExperiment(
+        f"{', '.join(sorted(idle))} would get no rows in the {schedule.updates} updates of this fit; use fewer members, "
+        "more even weights, smaller blocks or more updates"
+    )
+
+
+@dataclass(kw_only=True)
+class FitRun:
+    """The state of one fit under way."""
+
+    plan: Plan
+    pool: Pool
+    remote: RemoteMembers
+    inventory: Inventory
+    deadlines: Deadlines
+    listener: Listener
+    history: list[EpochRecord] = field(default_factory=list)
+    level: Level = "bitwise"
+    notes: list[str] = field(default_factory=list)
+
+    async def run(self, start_pool: Callable[[], Any]) -> FitOutcome:
+        """Carry the fit out; the caller closes pool and members whatever happens."""
+        clock = time.monotonic
+        began = clock()
+        self.listener(Progress(phase="starting"))
+        arrays, _, _ = await asyncio.gather(
+            asyncio.to_thread(self._prepare), start_pool(), guarded(self.remote.start(), ())
+        )
+        self.notes += self.remote.admit(self.inventory)
+        lowered = await lower(self.pool, self.plan.spec)
+        self.listener(Progress(phase="opening"))
+        data_of_pool = data_arena(arrays)
+        try:
+            work = await self._open(lowered, data_of_pool, arrays)
+        finally:
+            data_of_pool.close()
+        ready = clock()
+        machine = await self._updates(work)
+        updated = clock()
+        tallies = (await self.pool.call({"op": "tallies"}, deadline=self.deadlines.opening)).body
+        parameters = await self._parameters()
+        await self.pool.close_fit()
+        fitted = self._fitted(lowered, parameters)
+        train = await score_rows(self.pool, fitted, self.plan.request.train)
+        validation = tallies["validation"] / 1e9
+        seconds = Seconds(
+            setup=ready - began, work=updated - ready - validation, total=clock() - began,
+            validation=None if self.plan.request.validation is None else validation,
+        )  # fmt: skip
+        return self._outcome(fitted, train, tallies, machine, seconds)
+
+    def _prepare(self) -> dict[str, NDArray[Any]]:
+        """Arrays for the engines: training rows, initial parameters, padded validation rows."""
+        request, dtype = self.plan.request, self.plan.placement.dtype
+        self.scaling: Scaling | None = data.fit_scaling(request.train.x) if request.standardize else None
+        arrays: dict[str, NDArray[Any]] = {
+            "x": data.features(request.train, self.scaling, dtype),
+            "y": data.targets(request.train, dtype),
+            "initial": request.initial.astype(dtype),
+        }
+        if request.validation is not None:
+            arrays["vx"] = data.pad_rows(data.features(request.validation, self.scaling, dtype), SCORE_BLOCK)
+            arrays["vy"] = data.pad_rows(data.targets(request.validation, dtype), SCORE_BLOCK)
+        return arrays
+
+    def _opening(self, lowered: Lowered) -> FitOpening:
+        request, placement, schedule = self.plan.request, self.plan.placement, self.plan.schedule
+        machine = self._machine()
+        remote = 1
+        for update in range(min(schedule.updates, schedule.updates_per_epoch + len(placement.members))):
+            ranges = [span for member, span in machine.shares(update) if not member.local]
+            remote = max(
+                remote, node_area.buffers_needed(schedule.blocks_of(update), ranges, 8 * self.plan.spec.sizes.node_size)
+            )
+        return FitOpening(
+            sizes=self.plan.spec.sizes, schedule=schedule, artifacts=lowered.artifacts, slots=len(placement.owners),
+            weights=placement.weights, held=schedule.updates_per_epoch, remote=remote, state=lowered.state,
+            keep_best=request.keep_best, validation_rows=0 if request.validation is None else len(request.validation),
+        )  # fmt: skip
+
+    def _machine(self) -> Lockstep:
+        members = [
+            Member(name=record.name, weight=record.weight, local=record.transport == "local")
+            for record in self.plan.placement.members
+        ]
+        return Lockstep(run=self.plan.experiment.digest[:16], members=members, schedule=self.plan.schedule)
+
+    async def _open(self, lowered: Lowered, arena: Arena, arrays: Mapping[str, NDArray[Any]]) -> Arena:
+        """Bind the run everywhere and compare the canaries."""
+        work = await self.pool.open(self._opening(lowered), [arena])
+        digests: dict[str, str] = {}
+
+        async def remote(name: str) -> None:
+            digests[name] = await self._open_remote(name, lowered, arrays)
+
+        own: list[dict[str, Any]] = []
+
+        async def local() -> None:
+            call = {"op": "canaries", "node": bool(self.remote.workers)}
+            own.extend((await self.pool.call(call, deadline=self.deadlines.opening)).body["canaries"])
+
+        await guarded(
+            side_by_side([local(), *(remote(name) for name in self.remote.workers)]), self.remote.workers.values()
+        )
+        await self._classify(own, digests, work)
+        return work
+
+    async def _open_remote(self, name: str, lowered: Lowered, arrays: Mapping[str, NDArray[Any]]) -> str:
+        worker = self.remote.workers[name]
+        program = lowered.artifacts["gradient"]
+        views = {key: tensors.encode(arrays[key])[2] for key in ("x", "y", "initial")}
+        digests = {key: tensors.digest_bytes(view) for key, view in views.items()}
+        program_digest = tensors.digest_bytes(program)
+        blobs = {digests[key]: view for key, view in views.items()} | {program_digest: memoryview(program)}
+        await worker.put_blobs(blobs)
+        return await worker.open(
+            self.plan.spec.sizes, self.plan.schedule, program_digest, arrays, digests, self._canary_rows()
+        )
+
+    def _canary_rows(self) -> list[int]:
+        count = min(self.plan.schedule.block, self.plan.schedule.rows_of(0))
+        return [int(row) for row in self.plan.schedule.order_of(0)[:count]]
+
+    async def _classify(self, own: Sequence[Mapping[str, Any]], remote: Mapping[str, str], work: Arena) -> None:
+        """``bitwise`` if every canary is the canonical one; else every other one must be within the tolerance."""
+        canonical = own[0]["digest"]
+        owners = self.plan.placement.owners
+        off = {
+            owner.name: float(canary["deviation"])
+            for owner, canary in zip(owners, own, strict=True)
+            if owner is not None and canary["digest"] != canonical
+        }
+        for name, digest in remote.items():
+            if digest != canonical:
+                off[name] = await self._deviation(name, work["remote"][0][: self.plan.spec.sizes.node_size].copy())
+        if not off:
+            return
+        limit = TOLERANCE[self.plan.placement.dtype]
+        strict = self.plan.request.reproducible == "bitwise"
+        refused = [
+            {"worker": name, "field": "canary", "wanted": "the same bits" if strict else f"within {limit}", "found": f"{far:.3g} off"}
+            for name, far in off.items()
+            if strict or not far <= limit
+        ]
+        if refused:
+            raise AdmissionRefused(refused)
+        self.level = "tolerance"
+        self.notes += [f"{name} computes other bits ({far:.3g} relative): the result is not bitwise" for name, far in off.items()]
+
+    async def _deviation(self, name: str, reference: NDArray[np.float64]) -> float:
+        """How far a remote member's canary node is from the canonical one, relative to its largest value."""
+        worker = self.remote.workers[name]
+        rows = np.array(self._canary_rows(), np.int32)
+        node = np.empty_like(reference)
+        await worker.ask(0, 0, 1, rows, self.plan.request.initial.astype(self.plan.placement.dtype))
+        await worker.collect(0, wire.NodeReader([(0, 1)], {(0, 1): node}))
+        return float(np.abs(node - reference).max() / (np.abs(reference).max() or 1.0))
+
+    async def _updates(self, work: Arena) -> Lockstep | None:
+        """All updates; raises NonFinite if one cannot be committed."""
+        if not self.remote.workers:
+            await self._stretches()
+            return None
+        machine = self._machine()
+        owners = [None if owner is None else owner.name for owner in self.plan.placement.owners]
+        group = GroupRun(
+            machine=machine, pool=self.pool, owners=owners, workers=self.remote.workers, work=work,
+            sizes=self.plan.spec.sizes, schedule=self.plan.schedule, pace=UpdatePace(self.deadlines),
+            on_commit=self._committed,
+        )  # fmt: skip
+        self.compute = group.compute
+        stopped = await group.run()
+        if isinstance(stopped, Stopped):
+            raise await self._not_finite(stopped.update)
+        return machine
+
+    async def _stretches(self) -> None:
+        total, update = self.plan.schedule.updates, 0
+        pace = UpdatePace(self.deadlines)
+        while update < total:
+            started = time.monotonic()
+            call = {"op": "stretch", "until": total, "seconds": STRETCH}
+            answer = (await self.pool.call(call, deadline=STRETCH + pace.deadline)).body
+            pace.took(time.monotonic() - started)
+            update = answer["update"]
+            if answer["stopped"] is not None:
+                raise await self._not_finite(update)
+            self._committed(answer)
+
+    def _committed(self, answer: Mapping[str, Any]) -> None:
+        self.history += [self._epoch(line) for line in answer["epochs"]]
+        last = self.history[-1] if self.history else None
+        self.listener(
+            Progress(
+                phase="updates", done=answer["update"], total=self.plan.schedule.updates,
+                loss=last.train.loss if last else None, epoch=last.epoch if last else None,
+                validation_loss=last.validation.loss if last and last.validation else None,
+            )
+        )  # fmt: skip
+
+    def _epoch(self, line: Mapping[str, Any]) -> EpochRecord:
+        validation = None if line["validation"] is None else self._score(line["validation"])
+        return EpochRecord(epoch=line["epoch"], train=self._score(line["train"]), validation=validation)
+
+    def _score(self, sums: Sequence[float]) -> Score:
+        return score_of(sums, self.plan.spec)
+
+    async def _not_finite(self, update: int) -> NonFinite:
+        """The error that names update, block, rows and member; parameters stay at the last committed update."""
+        found = (await self.pool.call({"op": "diagnose"}, deadline=self.deadlines.opening)).body
+        advice = "nothing of this update was committed; lower the rate, clip the gradient or look at these rows"
+        if found["block"] is None:
+            return NonFinite(f"update {update}: every sum is finite, but the updated parameters are not; {advice}", update=update)
+        block, rows = int(found["block"]), list(found["rows"])
+        member = next(m.name for m, (lo, hi) in self._machine().shares(update) if lo <= block < hi)
+        listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
+        return NonFinite(
+            f"update {update}: the sums of block {block} (rows {listed}; member {member}) are not finite; {advice}",
+            update=update, block=block, rows=rows, member=member,
+        )  # fmt: skip
+
+    async def _parameters(self) -> NDArray[Any]:
+        out = Arena.create({"out": ((self.plan.spec.model.parameters,), self.plan.spec.dtype)})
+        try:
+            call = {"op": "parameters", "arena": out.describe()}
+            await self.pool.call(call, arenas=[out], deadline=self.deadlines.opening)
+            return np.array(out["out"])
+        finally:
+            out.close()
+
+    def _fitted(self, lowered: Lowered, parameters: NDArray[Any]) -> FittedParts:
+        programs = {name: lowered.artifacts[name] for name in ("score", "predict")}
+        return FittedParts(
+            spec=self.plan.spec, programs=programs, parameters=parameters, scaling=self.scaling,
+            source=self.plan.request.train.source,
+        )  # fmt: skip
+
+    def _outcome(
+        self, fitted: FittedParts, train: Score, tallies: Mapping[str, Any], machine: Lockstep | None, seconds: Seconds
+    ) -> FitOutcome:
+        best = tallies["best"]
+        kept = None if best is None else int(best["epoch"])
+        chosen = self.history[-1] if kept is None else self.history[kept]
+        members = self._reports(tallies, machine)
+        idle = [member.name for member in members if not member.rows]
+        if idle:
+            raise LedgerMismatch(f"{', '.join(idle)} contributed no rows to the whole fit; the result is not kept")
+        return FitOutcome(
+            fitted=fitted, digest=tensors.digest(fitted.parameters), level=self.level, updates=self.plan.schedule.updates,
+            history=tuple(self.history), train=train, validation=chosen.validation, best_epoch=kept, members=members,
+            seconds=seconds, notes=tuple(self.notes), manifest={},
+        )  # fmt: skip
+
+    def _reports(self, tallies: Mapping[str, Any], machine: Lockstep | None) -> tuple[MemberReport, ...]:
+        found: list[MemberReport] = []
+        for record in self.plan.placement.members:
+            if record.transport == "local":
+                found.append(self._local_report(record.name, tallies))
+            else:
+                assert machine is not None
+                rows, updates = machine.accepted[record.name]
+                handshake = self.remote.handshakes[record.name]
+                device = handshake.backend(record.backend)
+                found.append(
+                    MemberReport(
+                        name=record.name, backend=record.backend, device=device.devices[record.device] if device else "",
+                        rows=rows, updates=updates, compute_seconds=self.compute.get(record.name, 0) / 1e9,
+                        resident=self.remote.workers[record.name].resident, numeric_class=handshake.numeric_class,
+                    )
+                )  # fmt: skip
+        return tuple(found)
+
+    def _local_report(self, name: str, tallies: Mapping[str, Any]) -> MemberReport:
+        owned = [
+            (slot, engine)
+            for slot, (owner, engine) in enumerate(zip(self.plan.placement.owners, self.pool.engines, strict=True))
+            if owner is not None and owner.name == name
+        ]
+        mine = [tallies["tallies"][slot] for slot, _ in owned]
+        device = owned[0][1].ready["device"]
+        return MemberReport(
+            name=name, backend=owned[0][1].slot.backend, device=str(device["kind"]), rows=sum(t["rows"] for t in mine),
+            updates=max(t["updates"] for t in mine), compute_seconds=sum(t["compute"] for t in mine) / 1e9,
+            resident=tallies["resident"] if owned[0][0] == 0 else None,
+        )  # fmt: skip

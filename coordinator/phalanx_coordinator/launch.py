@@ -1,0 +1,168 @@
+"""A worker's daemon seen from the coordinator: started, kept alive by a lease, listened to, ended with proof.
+
+The process's standard streams are the whole of it: greeting and lease go in, the ready line and beats come out, and the log
+comes on standard error. A transport is only the command that starts it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.timing import Deadlines
+from phalanx_proto.errors import Unavailable, WorkerLost
+from phalanx_worker.process import describe_exit
+
+LAST_LINES = 20
+"""Lines of a worker's log that are kept for its error message."""
+LINE_LIMIT = 2000
+GRACE = 3.0
+"""Seconds a worker has to end after its input closed."""
+
+LogSink = Callable[[str, str], None]
+"""Takes (worker, line)."""
+
+
+def socket_command(record: WorkerRecord, directory: Path, oversubscribe: bool) -> list[str]:
+    """The command of a daemon on this machine."""
+    command = [sys.executable, "-m", "phalanx_worker", "--slots", str(record.slots), "--backend", record.backend]
+    command += ["--ordinal", str(record.device), "--directory", str(directory)]
+    return [*command, "--oversubscribe"] if oversubscribe else command
+
+
+class WorkerProcess:
+    """One daemon. ``lost`` completes with the reason, once, when it is gone or silent."""
+
+    def __init__(self, record: WorkerRecord, token: str, deadlines: Deadlines, log: LogSink) -> None:
+        self.record = record
+        self.name = record.name
+        self.socket = ""
+        self.lost: asyncio.Future[WorkerLost] = asyncio.get_running_loop().create_future()
+        self._token, self._deadlines, self._log = token, deadlines, log
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._process: asyncio.subprocess.Process | None = None
+        self._directory: Path | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it is there."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self, oversubscribe: bool) -> None:
+        """Start the daemon and wait for its ready line; raises Unavailable or WorkerLost, naming it."""
+        runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+        self._directory = Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
+        self._process = await asyncio.create_subprocess_exec(
+            *socket_command(self.record, self._directory, oversubscribe),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        self._tasks = [asyncio.create_task(self._keep_log()), asyncio.create_task(self._renew())]
+        ready = await self._ready_line()
+        if not ready.get("ready"):
+            raise Unavailable(f"worker {self.name}: {ready.get('error', 'it did not say why it is not ready')}")
+        self.socket = str(ready["socket"])
+        self._tasks.append(asyncio.create_task(self._listen()))
+
+    async def _ready_line(self) -> dict[str, Any]:
+        assert self._process is not None and self._process.stdout is not None
+        try:
+            async with asyncio.timeout(self._deadlines.start):
+                line = await self._process.stdout.readline()
+        except TimeoutError:
+            raise WorkerLost(self._told(f"was not ready within {self._deadlines.start:.0f} s")) from None
+        if not line:
+            raise WorkerLost(self._told(await self._how_it_ended()))
+        try:
+            ready = json.loads(line)
+            assert isinstance(ready, dict)
+        except (ValueError, AssertionError):
+            text = line[:200].decode(errors="replace").strip()
+            raise WorkerLost(self._told(f"said {text!r} instead of its ready line; is it a Phalanx worker?")) from None
+        return ready
+
+    async def _renew(self) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        greeting = {"token": self._token, "lease": self._deadlines.lease}
+        line = json.dumps(greeting).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while True:
+                self._process.stdin.write(line)
+                await self._process.stdin.drain()
+                await asyncio.sleep(self._deadlines.lease / 4)
+                line = b"\n"
+
+    async def _keep_log(self) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        while line := await _line(self._process.stderr):
+            text = line.decode(errors="replace").rstrip()[:LINE_LIMIT]
+            self._lines.append(text)
+            self._log(self.name, text)
+
+    async def _listen(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        silence = self._deadlines.heartbeat
+        while True:
+            try:
+                async with asyncio.timeout(silence):
+                    line = await _line(self._process.stdout)
+            except TimeoutError:
+                self._lose(f"gave no sign of life for {silence:.0f} s; it is stopped, or out of reach")
+                return
+            if not line:
+                self._lose(await self._how_it_ended())
+                return
+
+    def _lose(self, what: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(WorkerLost(self._told(what), worker=self.name))
+
+    def _told(self, what: str) -> str:
+        last = "".join(f"\n    {line}" for line in self._lines)
+        return f"worker {self.name} {what}{'; its last words:' + last if last else ''}"
+
+    async def _how_it_ended(self) -> str:
+        assert self._process is not None
+        status: int | None = None
+        with contextlib.suppress(TimeoutError):
+            status = await asyncio.wait_for(self._process.wait(), GRACE)
+        await asyncio.wait(self._tasks[:1], timeout=1.0)  # its last words
+        return describe_exit(status)
+
+    async def close(self) -> None:
+        """End the daemon: first by closing its input, then by force. Nothing of it is left."""
+        for task in self._tasks[1:]:
+            task.cancel()
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), GRACE)
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+                await self._process.wait()
+            await asyncio.wait(self._tasks, timeout=GRACE)
+            self._process._transport.close()  # type: ignore[attr-defined]
+            self._process = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        if not self.lost.done():
+            self.lost.cancel()
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """The next line, or what there is of one that is too long."""
+    try:
+        return await stream.readline()
+    except ValueError:  # longer than the stream's limit: the rest of it was dropped
+        return b"...\n"

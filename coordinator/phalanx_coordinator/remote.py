@@ -1,0 +1,196 @@
+"""One remote member over gRPC: every call has a deadline, every error becomes one of ours and names the worker."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx_coordinator.launch import WorkerProcess
+from phalanx_coordinator.timing import Deadlines
+from phalanx_proto import errors, tensors, wire
+from phalanx_proto.errors import CorruptData, PhalanxError, WorkerLost
+from phalanx_proto.experiment import Sizes
+from phalanx_proto.handshake import PROTOCOL, Handshake
+from phalanx_proto.receipt import Receipt
+from phalanx_proto.schedule import Schedule
+from phalanx_proto.v1 import experiment_pb2, worker_service_pb2_grpc
+from phalanx_proto.v1 import worker_service_pb2 as messages
+
+ERROR_KEY = "phalanx-error-bin"
+OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.max_send_message_length", 16 << 20),
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 4000),
+    ("grpc.http2.ping_timeout_ms", 4000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_retries", 0),
+)
+Result = TypeVar("Result")
+
+
+class RemoteWorker:
+    """The calls of one daemon, for one run."""
+
+    def __init__(self, process: WorkerProcess, token: str, run: str, incarnation: int, deadlines: Deadlines) -> None:
+        self.name = process.name
+        self.process = process
+        self.incarnation = incarnation
+        self.resident: int | None = None
+        self._deadlines = deadlines
+        self._channel = grpc.aio.insecure_channel(f"unix:{process.socket}", options=OPTIONS)
+        self._stub = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
+        self._metadata = (
+            ("phalanx-token", token), ("phalanx-run", run), ("phalanx-incarnation", str(incarnation)),
+        )  # fmt: skip
+        self._train: Any = None
+
+    async def _answer(self, call: Awaitable[Result]) -> Result:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise await self._translated(error) from None
+
+    async def _translated(self, error: grpc.aio.AioRpcError) -> PhalanxError:
+        """Our own error, with the worker's name; if the process went, what is known of its end."""
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN):
+            done, _ = await asyncio.wait({self.process.lost}, timeout=2.0)
+            if done and not self.process.lost.cancelled():
+                return self.process.lost.result()
+        for key, value in error.trailing_metadata() or ():
+            if key == ERROR_KEY and isinstance(value, bytes):
+                found = errors.from_wire(value)
+                return type(found)(f"worker {self.name}: {found.message}", **found.details)  # type: ignore[arg-type]
+        kind = errors.BY_STATUS.get(error.code().name, PhalanxError)
+        return kind(f"worker {self.name}: {error.code().name}: {error.details()}", worker=self.name)
+
+    async def handshake(self, request: Mapping[str, Any]) -> Handshake:
+        """Who is there."""
+        message = messages.HandshakeRequest(protocol=PROTOCOL, **request)
+        call = self._stub.Handshake(message, timeout=self._deadlines.rpc, metadata=self._metadata)
+        return wire.handshake(await self._answer(call))
+
+    async def put_blobs(self, blobs: Mapping[str, memoryview]) -> None:
+        """Send what the worker lacks, by digest."""
+        request = messages.MissingBlobsRequest(digests=list(blobs))
+        call = self._stub.MissingBlobs(request, timeout=self._deadlines.rpc, metadata=self._metadata)
+        for digest in (await self._answer(call)).digests:
+            put = self._stub.PutBlob(
+                _blob(digest, blobs[digest]), timeout=self._deadlines.opening, metadata=self._metadata
+            )
+            await self._answer(put)
+
+    async def open(
+        self, sizes: Sizes, schedule: Schedule, program: str, arrays: Mapping[str, NDArray[Any]],
+        digests: Mapping[str, str], canary_rows: Sequence[int],
+    ) -> str:  # fmt: skip
+        """Bind the run and return the canary; the blobs are there."""
+        fit = experiment_pb2.Fit(
+            dtype=sizes.dtype, parameters=sizes.parameters, metrics=sizes.metrics, block=sizes.block,
+            rows=schedule.rows, batch=schedule.batch, seed=schedule.seed,
+        )  # fmt: skip
+        request = messages.OpenRequest(
+            fit=fit, program=program, x=wire.header(arrays["x"]), x_digest=digests["x"], y=wire.header(arrays["y"]),
+            y_digest=digests["y"], parameters_digest=digests["initial"], canary_rows=canary_rows,
+        )  # fmt: skip
+        call = self._stub.Open(request, timeout=self._deadlines.opening, metadata=self._metadata)
+        answer = await self._answer(call)
+        self.resident = wire.receipt(answer.receipt).resident
+        return str(answer.canary)
+
+    async def ask(self, update: int, lo: int, hi: int, rows: NDArray[np.int32], parameters: NDArray[Any]) -> None:
+        """Send one update's plan and parameters [P]."""
+        if self._train is None:
+            self._train = self._stub.Train(metadata=self._metadata)
+        plan = messages.UpdatePlan(update=update, lo=lo, hi=hi, rows=rows.astype("<i4", copy=False).tobytes())
+        request = messages.TrainRequest(plan=plan)
+        try:
+            for chunk in wire.chunks(parameters):
+                request.parameters.CopyFrom(chunk)
+                await self._train.write(request)
+                request = messages.TrainRequest()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            raise await self._stream_error() from None
+
+    async def collect(self, update: int, reader: wire.NodeReader) -> Receipt:
+        """Read the nodes of one update into the reader's buffers."""
+        while True:
+            try:
+                response = await self._train.read()
+            except grpc.aio.AioRpcError as error:
+                raise await self._translated(error) from None
+            if response is grpc.aio.EOF:
+                raise await self._stream_error()
+            if response.update != update:
+                raise CorruptData(f"worker {self.name} answered update {response.update} instead of {update}")
+            for part in response.parts:
+                reader.add(part)
+            if response.HasField("receipt"):
+                reader.finish()
+                receipt = wire.receipt(response.receipt)
+                self.resident = receipt.resident or self.resident
+                return receipt
+
+    async def _stream_error(self) -> PhalanxError:
+        """Why the stream ended."""
+        code, details = await self._train.code(), await self._train.details()
+        metadata = await self._train.trailing_metadata()
+        error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata or grpc.aio.Metadata(), details)
+        if code == grpc.StatusCode.OK:
+            return WorkerLost(f"worker {self.name} ended its stream early", worker=self.name)
+        return await self._translated(error)
+
+    def simulation(self) -> Any:
+        """A new Simulate stream: ``await simulate_on(stream, ...)`` for each range."""
+        return self._stub.Simulate(metadata=self._metadata)
+
+    async def simulate_on(self, stream: Any, index: int, start: int, stop: int, seed: int) -> None:
+        """Ask for one range."""
+        try:
+            await stream.write(messages.SimulateRequest(index=index, start=start, stop=stop, seed=seed))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            self._train = stream
+            raise await self._stream_error() from None
+
+    async def simulated(self, stream: Any) -> tuple[int, int, int, int, Receipt]:
+        """The next answer: (index, start, stop, hits, receipt)."""
+        try:
+            answer = await stream.read()
+        except grpc.aio.AioRpcError as error:
+            raise await self._translated(error) from None
+        if answer is grpc.aio.EOF:
+            self._train = stream
+            raise await self._stream_error()
+        receipt = wire.receipt(answer.receipt)
+        self.resident = receipt.resident or self.resident
+        return answer.index, answer.start, answer.stop, answer.hits, receipt
+
+    async def close_run(self) -> None:
+        """Unbind the run; the daemon stays."""
+        if self._train is not None:
+            self._train.cancel()
+            self._train = None
+        await self._answer(
+            self._stub.Close(messages.CloseRequest(), timeout=self._deadlines.opening, metadata=self._metadata)
+        )
+
+    async def close(self) -> None:
+        """Close the connection and end the daemon."""
+        if self._train is not None:
+            self._train.cancel()
+        await self._channel.close()
+        await self.process.close()
+
+
+async def _blob(digest: str, data: memoryview) -> AsyncIterator[messages.PutBlobRequest]:
+    yield messages.PutBlobRequest(header=messages.BlobHeader(digest=digest, length=data.nbytes))
+    offset = 0
+    for piece in tensors.chunks(data):
+        yield messages.PutBlobRequest(chunk=wire.chunk(offset, piece))
+        offset += piece.nbytes

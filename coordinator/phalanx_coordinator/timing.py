@@ -1,0 +1,51 @@
+"""All deadlines in one ordered table. Pure: the clock is an argument."""
+
+from dataclasses import dataclass
+
+from phalanx_proto.errors import InvalidRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """Seconds; rpc < heartbeat < update < lease is checked when the table is made."""
+
+    rpc: float = 4.0
+    """A small call that must be answered at once."""
+    heartbeat: float = 6.0
+    """The longest silence of a worker that is taken for life; it beats every second."""
+    update: float = 20.0
+    """The least time an update is given, however short the ones before were."""
+    lease: float = 60.0
+    """What a worker lives without hearing from its coordinator."""
+    start: float = 120.0
+    """From starting a worker to its ready line."""
+    opening: float = 300.0
+    """Inspecting, compiling and binding a run; also the first update, which may compile."""
+
+    def __post_init__(self) -> None:
+        table = [("rpc", self.rpc), ("heartbeat", self.heartbeat), ("update", self.update), ("lease", self.lease)]
+        for (name, value), (later, limit) in zip(table, table[1:], strict=False):
+            if not 0 < value < limit:
+                raise InvalidRequest(f"deadlines must grow: {name} ({value} s) is not below {later} ({limit} s)")
+
+
+class UpdatePace:
+    """The deadline of the next update, from those that were measured."""
+
+    FACTOR = 20.0
+    """How many times the slowest of the last updates the next one may take."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._slowest = 0.0
+
+    def took(self, seconds: float) -> None:
+        """One update took this long; older ones weigh less and less."""
+        self._slowest = max(seconds, self._slowest * 0.9)
+
+    @property
+    def deadline(self) -> float:
+        """Seconds for the next update."""
+        if not self._slowest:
+            return self._deadlines.opening
+        return max(self._deadlines.update, self.FACTOR * self._slowest)

@@ -1,0 +1,168 @@
+"""What a client asks of a coordinator and what it gets back: frozen values, the same embedded or remote."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx_proto.execution import Execution
+from phalanx_proto.experiment import Loss, ModelSpec, OptimizerSpec, ProgramSpec, Rows
+
+Level = Literal["bitwise", "tolerance"]
+Reproducible = Literal["any", "bitwise"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRequest:
+    """A fit as the client describes it; the coordinator checks all of it before anything starts."""
+
+    model: ModelSpec
+    initial: NDArray[np.float64]
+    """Flat parameters [P]."""
+    loss: Loss
+    optimizer: OptimizerSpec
+    standardize: bool
+    float_targets: bool
+    train: Rows
+    validation: Rows | None
+    epochs: int
+    batch: int
+    block: int | Literal["auto"]
+    seed: int
+    shuffle: bool
+    keep_best: bool
+    execution: Execution
+    reproducible: Reproducible = "any"
+    """"bitwise" refuses members whose canary differs from the canonical engine's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationRequest:
+    """A Monte Carlo estimate of pi."""
+
+    samples: int
+    seed: int
+    execution: Execution
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberReport:
+    """What one member did in the whole job."""
+
+    name: str
+    backend: str
+    device: str
+    rows: int | None = None
+    """Rows accepted, of a fit."""
+    updates: int | None = None
+    """Updates it took part in, of a fit."""
+    samples: int | None = None
+    """Samples accepted, of a simulation."""
+    compute_seconds: float | None = None
+    resident: int | None = None
+    """Resident memory in bytes at the last measurement; None where it was not measured."""
+    numeric_class: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Where the time went."""
+
+    setup: float
+    work: float
+    """Updates of a fit without validation; chunks of a simulation."""
+    validation: float | None
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Means over the rows of one role, each row counted once."""
+
+    loss: float
+    rows: int
+    accuracy: float | None = None
+    """None for float targets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """One line of the history. The training score is the mean over the epoch's updates, as they came."""
+
+    epoch: int
+    train: Score
+    validation: Score | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scaling:
+    """Standardization fitted on training rows: (x - mean) / scale, each Float64 [F]."""
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    def apply(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The scaled rows."""
+        return (x - self.mean) / self.scale
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedParts:
+    """All that evaluation and prediction need of a fitted model."""
+
+    spec: ProgramSpec
+    programs: Mapping[str, bytes]
+    """The score and predict artifacts."""
+    parameters: NDArray[Any]
+    """[P] in the group dtype."""
+    scaling: Scaling | None
+    source: str
+    """Fingerprint of the dataset whose training rows it was fitted on."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitOutcome:
+    """The result of a fit."""
+
+    fitted: FittedParts
+    digest: str
+    level: Level
+    updates: int
+    history: tuple[EpochRecord, ...]
+    train: Score
+    validation: Score | None
+    best_epoch: int | None
+    members: tuple[MemberReport, ...]
+    seconds: Seconds
+    notes: tuple[str, ...]
+    manifest: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationOutcome:
+    """The result of a simulation."""
+
+    samples: int
+    hits: int
+    members: tuple[MemberReport, ...]
+    seconds: Seconds
+    notes: tuple[str, ...]
+    manifest: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Completed work at one moment."""
+
+    phase: str
+    done: int = 0
+    total: int = 0
+    unit: str = "updates"
+    loss: float | None = None
+    epoch: int | None = None
+    validation_loss: float | None = None
+
+
+Listener = Callable[[Progress], None]
