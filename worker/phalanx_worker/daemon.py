@@ -103,11 +103,14 @@ async def serve(settings: Settings, housing: Housing, machine: Inventory) -> Non
         host=host, followers=followers, blobs=BlobStore(memory // 2), inspector=Admission(inspector), watchdog=watchdog,
         handshake=lambda: known,
     )  # fmt: skip
-    await start_server(state, settings.token, f"unix:{housing.socket}")
+    stop = await start_server(state, settings.token, f"unix:{housing.socket}")
     ready = {"ready": 1, "protocol": PROTOCOL, "socket": str(housing.socket), "pid": os.getpid()}
     print(json.dumps(ready), flush=True)
     threading.Thread(target=beat, args=(housing.leave,), name="beat", daemon=True).start()
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await stop()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
