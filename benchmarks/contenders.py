@@ -6,6 +6,7 @@ A contender is a module that prints one JSON line (``peers/line.py``). Whatever 
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from typing import IO, Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST_WORDS = 160
+"""Characters of a failed run's last line that are kept."""
+_PATH = re.compile(r"(?<![\w.])(?:[a-z+]+:)?/[\w./+-]+")
 _PR_SET_CHILD_SUBREAPER = 36
 _QUIET = {"PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Every contender's environment: one thread a process, so that two processes mean two cores."""
@@ -147,4 +151,4 @@ def _result(lines: list[str]) -> dict[str, Any] | None:
 def _why(code: int | None, deadline: timedelta, words: list[str]) -> str:
     if code is None:
         return f"not done after {deadline.total_seconds():.0f} s"
-    return f"exit {code}: {words[-1][:160] if words else 'no output'}"
+    return f"exit {code}: {_PATH.sub('…', words[-1])[:LONGEST_WORDS] if words else 'no output'}"

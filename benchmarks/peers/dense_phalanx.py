@@ -8,9 +8,10 @@ import phalanx
 from benchmarks.peers import dense_fixture, placements
 from benchmarks.peers.dense_fixture import BATCH, RATE, SEED, Fixture
 from benchmarks.peers.line import emit
+from phalanx.models import Model
 
 
-def model(fixture: Fixture) -> phalanx.Model:
+def model(fixture: Fixture) -> Model:
     network = phalanx.sequential(SEED)
     layers = fixture.layers()
     for index, (weights, bias) in enumerate(layers):
@@ -28,15 +29,15 @@ def main() -> None:
     config = phalanx.training(epochs=fixture.epochs, batch=BATCH, rate=RATE, seed=SEED)
     with placements.execution(placement, dtype=fixture.dtype) as execution:
         fitted = phalanx.fit(model(fixture), train, config, execution=execution)
-        probabilities = fitted.predict(fixture.features)
-    picked = np.asarray(probabilities)[np.arange(len(fixture.labels)), fixture.labels]
+        probabilities = fitted.outputs(fixture.features)
+    picked = probabilities[np.arange(len(fixture.labels)), fixture.labels]
     seconds = fitted.seconds
     emit(
-        seconds["updates"],
+        seconds.work,
         check=float(-np.mean(np.log(picked))),
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
-        setup=seconds["setup"],
-        total=seconds["total"],
+        setup=seconds.setup,
+        total=seconds.total,
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 
@@ -22,4 +23,4 @@ def _version(distribution: str) -> str:
     try:
         return version(distribution)
     except PackageNotFoundError:
-        return "unknown"
+        return str(getattr(sys.modules.get(distribution), "__version__", "unknown"))

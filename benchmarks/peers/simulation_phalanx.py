@@ -16,12 +16,12 @@ def main() -> None:
         result = phalanx.monte_carlo(samples=asked.samples, seed=asked.seed, execution=execution)
     seconds = result.seconds
     emit(
-        seconds["work"],
+        seconds.work,
         units=asked.samples,
         check=result.hits,
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
-        setup=seconds["setup"],
-        total=seconds["total"],
+        setup=seconds.setup,
+        total=seconds.total,
     )
 
 

@@ -65,17 +65,34 @@ def merges_of(lo: int, hi: int, n: int) -> Array:
     return np.asarray(reduction.merge_schedule(lo, hi, n), np.int32)
 
 
-def _leaf(outputs: tuple[Any, Any, Any, Any]) -> Any:
-    gradient, loss, weight, metrics = outputs
-    tail = jnp.concatenate([loss[None], weight[None], metrics]).astype(jnp.float64)
-    return jnp.concatenate([gradient.astype(jnp.float64), tail])
-
-
 def _block_inputs(sizes: Sizes, x: Any, y: Any, ids: Any, plan: Any, seed: Any, k: Any) -> tuple[Any, ...]:
     rows = lax.dynamic_slice(ids, (plan[0] + k * sizes.block,), (sizes.block,))
     inside = (k * sizes.block + jnp.arange(sizes.block, dtype=jnp.int32)) < plan[1]
     key = jnp.concatenate([seed, jnp.stack([plan[3], plan[4] + k]).astype(jnp.uint32)])
     return x[rows], y[rows], inside.astype(sizes.dtype), key
+
+
+def _add_leaf(stack: Any, leaf: Any, top: Any, merges: Any) -> Any:
+    """The stack [depth, N] after a leaf [N] in the group dtype came on top of ``top`` nodes and ``merges`` additions were made.
+
+    Each branch is one in-place loop over N: the leaf is never written as Float64 on its own where it is added at once.
+    """
+    zero, one = jnp.int32(0), jnp.int32(1)
+
+    def row(values: Any, index: Any) -> Any:
+        return lax.dynamic_index_in_dim(values, index, 0)
+
+    def add(values: Any) -> Any:
+        return lax.dynamic_update_slice(values, row(values, top - one) + leaf.astype(jnp.float64)[None], (top - one, zero))
+
+    def put(values: Any) -> Any:
+        return lax.dynamic_update_slice(values, leaf.astype(jnp.float64)[None], (top, zero))
+
+    def merge(j: Any, values: Any) -> Any:
+        left = top - one - j
+        return lax.dynamic_update_slice(values, row(values, left) + row(values, left + one), (left, zero))
+
+    return lax.fori_loop(one, merges, merge, lax.cond(merges > 0, add, put, stack))
 
 
 def tree_executable(sizes: Sizes, gradient: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,11 +101,10 @@ def tree_executable(sizes: Sizes, gradient: Callable[..., Any]) -> Callable[...,
     def nodes(parameters: Any, stack: Any, x: Any, y: Any, ids: Any, plan: Any, seed: Any) -> Any:
         def block(k: Any, carry: Any) -> Any:
             stack, top = carry
-            leaf = _leaf(gradient(parameters, *_block_inputs(sizes, x, y, ids, plan, seed, k)))
+            slope, loss, weight, metrics = gradient(parameters, *_block_inputs(sizes, x, y, ids, plan, seed, k))
             merges = plan[PLAN_HEADER + k]
-            node = lax.fori_loop(0, merges, lambda j, acc: stack[top - 1 - j] + acc, leaf)
-            top = top - merges
-            return lax.dynamic_update_index_in_dim(stack, node, top, 0), top + 1
+            leaf = jnp.concatenate([slope, loss[None], weight[None], metrics])
+            return _add_leaf(stack, leaf, top, merges), top + 1 - merges
 
         return lax.fori_loop(0, plan[2], block, (stack, jnp.int32(0)))[0]
 
@@ -188,7 +204,8 @@ class FitEngine:
         return self.stack, Times(prepare=0, compute=time.perf_counter_ns() - started, readback=0)
 
     def _host_nodes(self, leaf: Any, parameters: Any, ids: Array, plan: Array) -> tuple[Array, Times]:
-        started, pending, readback = time.perf_counter_ns(), [], 0
+        started, readback = time.perf_counter_ns(), 0
+        pending: list[Array] = []
         parameters, ids, words = self.put(np.asarray(parameters)), self.put(ids), self.put(plan)
         for k in range(int(plan[2])):
             outputs = leaf(parameters, self._x, self._y, ids, words, self._seed, np.int32(k))

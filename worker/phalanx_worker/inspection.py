@@ -65,8 +65,9 @@ class Inspector:
     ) -> list[Inspection]:
         """Inspect programs, in order, all within ``deadline`` seconds.
 
-        A signature of None accepts any; an empty ``digest`` accepts any. Raises ProgramRefused for the first program that
-        is refused, kills the inspector or holds it past the deadline; EngineFailed if this machine cannot inspect.
+        A signature of None accepts any, and so does an empty ``digest``. Raises ProgramRefused for the first program
+        that is refused, kills the inspector or holds it past the deadline. Raises EngineFailed if this machine cannot
+        inspect, OutOfTime if the inspector was not ready in time.
         """
         until = time.monotonic() + deadline
         with self._lock:

@@ -1,8 +1,8 @@
 """The disposable process that reads untrusted programs: ``python -m phalanx_worker.inspector FD MEMORY_BYTES``.
 
-It has bounded memory and processor time and writes no core. Its first message on the Unix socket ``FD`` is the verdict of
-the self-tests; then it answers one artifact at a time with an inspection or a refusal. It ends with its peer. A parser
-that crashes takes this process along and nothing else; ``inspection`` is the other end.
+It has bounded memory and processor time and writes no core. Its first message on the Unix socket ``FD`` is the verdict
+of the self-tests; then it answers one artifact at a time with an inspection or a refusal. It ends with its peer. A
+parser that crashes takes this process along and nothing else; ``inspection`` is the other end.
 """
 
 import contextlib

@@ -7,11 +7,11 @@ contained by where this runs: first in the disposable inspector process, then in
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 
 from phalanx_proto.errors import EngineFailed
@@ -45,7 +45,7 @@ def refuse_failures(checks: list[Check]) -> None:
     if failed is not None:
         raise EngineFailed(
             f"self-test {failed.name!r} failed: wanted {failed.wanted}, found {failed.found}, with jaxlib "
-            f"{jaxlib.__version__}; this machine would compute wrong results. Install a jaxlib that phalanx[worker] "
+            f"{version('jaxlib')}; this machine would compute wrong results. Install a jaxlib that phalanx[worker] "
             "allows (not 0.10.2, not 0.11) and start engines through phalanx, which sets their flags"
         )
 
@@ -70,7 +70,7 @@ def _check(name: str, function: Callable[..., Any], arguments: tuple[np.ndarray,
 
 
 def _broadcast_sum(dtype: str) -> Check:
-    """tensorflow/tensorflow issue 126812: partial sums of a broadcast overwrite each other."""
+    """Issue 126812 of tensorflow: partial sums of a broadcast overwrite each other."""
 
     def total(column: Any) -> Any:
         return jnp.sum(jnp.broadcast_to(column, (2, 1024, 1024)))
