@@ -13,8 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from phalanx_worker.environment import engine_environment
+
 # Before anything imports JAX.
-os.environ.update({"NPROC": "1", "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"})
+NUMERIC = ("NPROC", "OMP_NUM_THREADS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "XLA_FLAGS")
+os.environ.update({name: value for name, value in engine_environment("cpu").items() if name in NUMERIC})
 
 # Every process of this run inherits this mark, so that other runs on the machine are not blamed on it, and a
 # temporary folder of its own.

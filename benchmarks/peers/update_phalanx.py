@@ -1,7 +1,8 @@
 """Time of one update in Phalanx where the arithmetic is next to nothing (Overhead) or the vector is large (Exchange).
 
 ``--inputs``, ``--hidden`` (0: none) and two classes give the number of parameters; every member computes at least one
-block of every update. Memory is the peak of this process, which holds the coordinator, and of its largest child.
+block of every update, all updates in one epoch. Memory is the peak of this process, which holds the coordinator, and of
+its largest child.
 """
 
 import argparse
@@ -29,14 +30,16 @@ def main() -> None:
     parser.add_argument("--oversubscribe", action="store_true")
     asked = parser.parse_args()
     random = np.random.default_rng(SEED)
-    x = random.uniform(-1.0, 1.0, size=(asked.batch, asked.inputs))
-    y = np.arange(asked.batch) % CLASSES
+    rows = asked.batch * asked.updates
+    x = random.uniform(-1.0, 1.0, size=(rows, asked.inputs))
+    y = np.arange(rows) % CLASSES
     train = phalanx.Dataset.from_arrays(x, y).partition(validation=0, test=0).train
     network = phalanx.mlp(asked.inputs, [asked.hidden] if asked.hidden else [], CLASSES, seed=SEED)
     model = phalanx.classifier(network, standardize=False, optimizer="sgd")
-    config = phalanx.training(epochs=asked.updates, batch=asked.batch, rate=1e-3, seed=SEED)
+    config = phalanx.training(epochs=1, batch=asked.batch, rate=1e-3, seed=SEED)
     with placements.execution(asked.placement, dtype="float32", oversubscribe=asked.oversubscribe) as execution:
         fitted = phalanx.fit(model, train, config, execution=execution)
+    phalanx.shutdown()
     seconds = fitted.seconds
     parameters = sum(layer.inputs * layer.outputs + layer.outputs for layer in network.spec.dense)
     moved = len(fitted.members) * parameters * (DOWN_BYTES + UP_BYTES) * asked.updates

@@ -15,11 +15,14 @@ def check_fit(request: FitRequest) -> None:
     check_role(request.train, "train", "fitted on")
     if request.validation is not None:
         check_role(request.validation, "validation", "used for validation")
+    if request.test is not None:
+        check_role(request.test, "test", "used for the test after the fit")
     problems = [*_settings(request), *_rows(request, request.train)]
-    if request.validation is not None:
-        problems += _rows(request, request.validation)
-        if request.validation.source != request.train.source:
-            problems.append("the validation rows come from another dataset than the training rows; use one partition")
+    for held_out in (request.validation, request.test):
+        if held_out is not None:
+            problems += _rows(request, held_out)
+            if held_out.source != request.train.source:
+                problems.append(f"the {held_out.role} rows come from another dataset than the training rows; use one partition")
     if problems:
         raise InvalidExperiment(problems)
 
@@ -104,9 +107,7 @@ def check_evaluation(fitted: FittedParts, rows: Rows) -> None:
 def check_features(fitted: FittedParts, x: np.ndarray) -> None:
     """Features [rows, F] that this model can predict from."""
     if x.ndim != 2 or x.shape[1] != fitted.spec.model.inputs or len(x) < 1:
-        raise InvalidRequest(
-            f"features {list(x.shape)} were given; this model takes [rows, {fitted.spec.model.inputs}]"
-        )
+        raise InvalidRequest(f"features {list(x.shape)} were given; this model takes [rows, {fitted.spec.model.inputs}]")
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
         raise InvalidRequest(f"row {row}, feature {column} is {x[row, column]}; only finite values can be used")

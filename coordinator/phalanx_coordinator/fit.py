@@ -7,8 +7,8 @@ gRPC where it is not. Both end in the same bits.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -112,15 +112,13 @@ class FitRun:
     level: Level = "bitwise"
     notes: list[str] = field(default_factory=list)
 
-    async def run(self, start_pool: Callable[[], Any]) -> FitOutcome:
-        """Carry the fit out; the caller closes pool and members whatever happens."""
+    async def run(self, start_pool: Callable[[], Awaitable[None]]) -> FitOutcome:
+        """Carry the fit out; if it fails, the caller ends pool and members."""
         clock = time.monotonic
         began = clock()
         self.listener(Progress(phase="starting"))
-        arrays, _, _ = await asyncio.gather(
-            asyncio.to_thread(self._prepare), start_pool(), guarded(self.remote.start(), ())
-        )
-        self.notes += self.remote.admit(self.inventory)
+        arrays = await self._start(start_pool)
+        self.notes += self.remote.admit(self.plan.placement, self.inventory)
         lowered = await lower(self.pool, self.plan.spec)
         self.listener(Progress(phase="opening"))
         data_of_pool = data_arena(arrays)
@@ -136,12 +134,25 @@ class FitRun:
         await self.pool.close_fit()
         fitted = self._fitted(lowered, parameters)
         train = await score_rows(self.pool, fitted, self.plan.request.train)
+        held_out = self.plan.request.test
+        test = None if held_out is None else await score_rows(self.pool, fitted, held_out)
         validation = tallies["validation"] / 1e9
         seconds = Seconds(
             setup=ready - began, work=updated - ready - validation, total=clock() - began,
             validation=None if self.plan.request.validation is None else validation,
         )  # fmt: skip
-        return self._outcome(fitted, train, tallies, machine, seconds)
+        return replace(self._outcome(fitted, train, tallies, machine, seconds), test=test)
+
+    async def _start(self, start_pool: Callable[[], Awaitable[None]]) -> dict[str, NDArray[Any]]:
+        """Engines, daemons and data side by side; if one fails, the others have ended or are there to be ended."""
+        arrays: dict[str, NDArray[Any]] = {}
+
+        async def prepare() -> None:
+            arrays.update(await asyncio.to_thread(self._prepare))
+
+        remote = self.remote.start(self.plan.placement, self.plan.experiment.digest[:16])
+        await side_by_side([prepare(), start_pool(), remote])
+        return arrays
 
     def _prepare(self) -> dict[str, NDArray[Any]]:
         """Arrays for the engines: training rows, initial parameters, padded validation rows."""
@@ -193,9 +204,7 @@ class FitRun:
             call = {"op": "canaries", "node": bool(self.remote.workers)}
             own.extend((await self.pool.call(call, deadline=self.deadlines.opening)).body["canaries"])
 
-        await guarded(
-            side_by_side([local(), *(remote(name) for name in self.remote.workers)]), self.remote.workers.values()
-        )
+        await guarded(side_by_side([local(), *(remote(name) for name in self.remote.workers)]), self.remote.workers.values())
         await self._classify(own, digests, work)
         return work
 
@@ -207,9 +216,7 @@ class FitRun:
         program_digest = tensors.digest_bytes(program)
         blobs = {digests[key]: view for key, view in views.items()} | {program_digest: memoryview(program)}
         await worker.put_blobs(blobs)
-        return await worker.open(
-            self.plan.spec.sizes, self.plan.schedule, program_digest, arrays, digests, self._canary_rows()
-        )
+        return await worker.open(self.plan.spec.sizes, self.plan.schedule, program_digest, arrays, digests, self._canary_rows())
 
     def _canary_rows(self) -> list[int]:
         count = min(self.plan.schedule.block, self.plan.schedule.rows_of(0))
@@ -232,14 +239,21 @@ class FitRun:
         limit = TOLERANCE[self.plan.placement.dtype]
         strict = self.plan.request.reproducible == "bitwise"
         refused = [
-            {"worker": name, "field": "canary", "wanted": "the same bits" if strict else f"within {limit}", "found": f"{far:.3g} off"}
+            {
+                "worker": name,
+                "field": "canary",
+                "wanted": "the same bits" if strict else f"within {limit}",
+                "found": f"{far:.3g} off",
+            }
             for name, far in off.items()
             if strict or not far <= limit
         ]
         if refused:
             raise AdmissionRefused(refused)
         self.level = "tolerance"
-        self.notes += [f"{name} computes other bits ({far:.3g} relative): the result is not bitwise" for name, far in off.items()]
+        self.notes += [
+            f"{name} computes other bits ({far:.3g} relative): the result is not bitwise" for name, far in off.items()
+        ]
 
     async def _deviation(self, name: str, reference: NDArray[np.float64]) -> float:
         """How far a remote member's canary node is from the canonical one, relative to its largest value."""
@@ -304,7 +318,9 @@ class FitRun:
         found = (await self.pool.call({"op": "diagnose"}, deadline=self.deadlines.opening)).body
         advice = "nothing of this update was committed; lower the rate, clip the gradient or look at these rows"
         if found["block"] is None:
-            return NonFinite(f"update {update}: every sum is finite, but the updated parameters are not; {advice}", update=update)
+            return NonFinite(
+                f"update {update}: every sum is finite, but the updated parameters are not; {advice}", update=update
+            )
         block, rows = int(found["block"]), list(found["rows"])
         member = next(m.name for m, (lo, hi) in self._machine().shares(update) if lo <= block < hi)
         listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")

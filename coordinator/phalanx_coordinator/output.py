@@ -3,7 +3,6 @@
 What is in it is public: aliases of workers, never their endpoints.
 """
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from phalanx_proto.errors import Cancelled, InvalidRequest, PhalanxError
 from phalanx_proto.jobs import Listener, Progress
+from phalanx_proto.result import to_text
 
 STATUS_EVERY = 0.5
 """Seconds between two statuses while nothing but progress changes."""
@@ -21,8 +21,7 @@ def write_whole(path: Path, document: Mapping[str, Any]) -> None:
     """Replace a JSON file at once: a reader sees the old one or the new one, whatever happens to us."""
     temporary = path.with_name(f".{path.name}.new")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file, indent=2, allow_nan=False)
-        file.write("\n")
+        file.write(to_text(document))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -86,5 +85,6 @@ class OutputDirectory:
     def fail(self, error: BaseException) -> None:
         """Say how the job ended without a result."""
         cancelled = isinstance(error, Cancelled) or not isinstance(error, Exception)
-        reason = error.message if isinstance(error, PhalanxError) else f"{type(error).__name__}: {error}"
+        named = "interrupted" if cancelled else f"{type(error).__name__}: {error}"
+        reason = error.message if isinstance(error, PhalanxError) else named
         self._status("CANCELLED" if cancelled else "FAILED", reason)

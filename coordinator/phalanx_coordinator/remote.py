@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 class RemoteWorker:
-    """The calls of one daemon, for one run."""
+    """The calls of one daemon, for one run after another."""
 
     def __init__(self, process: WorkerProcess, token: str, run: str, incarnation: int, deadlines: Deadlines) -> None:
         self.name = process.name
@@ -46,10 +46,16 @@ class RemoteWorker:
         self._deadlines = deadlines
         self._channel = grpc.aio.insecure_channel(f"unix:{process.socket}", options=OPTIONS)
         self._stub = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
-        self._metadata = (
-            ("phalanx-token", token), ("phalanx-run", run), ("phalanx-incarnation", str(incarnation)),
-        )  # fmt: skip
+        self._token = token
         self._train: Any = None
+        self.bind(run)
+
+    def bind(self, run: str) -> None:
+        """Make the calls that follow those of another run."""
+        self._metadata = (
+            ("phalanx-token", self._token), ("phalanx-run", run), ("phalanx-incarnation", str(self.incarnation)),
+        )  # fmt: skip
+        self.resident = None
 
     async def _answer(self, call: Awaitable[Result]) -> Result:
         try:
@@ -116,7 +122,7 @@ class RemoteWorker:
                 await self._train.write(request)
                 request = messages.TrainRequest()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            raise await self._stream_error() from None
+            raise await self._stream_error(self._train) from None
 
     async def collect(self, update: int, reader: wire.NodeReader) -> Receipt:
         """Read the nodes of one update into the reader's buffers."""
@@ -126,7 +132,7 @@ class RemoteWorker:
             except grpc.aio.AioRpcError as error:
                 raise await self._translated(error) from None
             if response is grpc.aio.EOF:
-                raise await self._stream_error()
+                raise await self._stream_error(self._train)
             if response.update != update:
                 raise CorruptData(f"worker {self.name} answered update {response.update} instead of {update}")
             for part in response.parts:
@@ -137,10 +143,10 @@ class RemoteWorker:
                 self.resident = receipt.resident or self.resident
                 return receipt
 
-    async def _stream_error(self) -> PhalanxError:
+    async def _stream_error(self, stream: Any) -> PhalanxError:
         """Why the stream ended."""
-        code, details = await self._train.code(), await self._train.details()
-        metadata = await self._train.trailing_metadata()
+        code, details = await stream.code(), await stream.details()
+        metadata = await stream.trailing_metadata()
         error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata or grpc.aio.Metadata(), details)
         if code == grpc.StatusCode.OK:
             return WorkerLost(f"worker {self.name} ended its stream early", worker=self.name)
@@ -155,18 +161,19 @@ class RemoteWorker:
         try:
             await stream.write(messages.SimulateRequest(index=index, start=start, stop=stop, seed=seed))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            self._train = stream
-            raise await self._stream_error() from None
+            raise await self._stream_error(stream) from None
 
-    async def simulated(self, stream: Any) -> tuple[int, int, int, int, Receipt]:
-        """The next answer: (index, start, stop, hits, receipt)."""
+    async def simulated(self, stream: Any, deadline: float) -> tuple[int, int, int, int, Receipt]:
+        """The next answer, within ``deadline`` seconds: (index, start, stop, hits, receipt)."""
         try:
-            answer = await stream.read()
+            async with asyncio.timeout(deadline):
+                answer = await stream.read()
+        except TimeoutError:
+            raise WorkerLost(f"worker {self.name} did not answer within {deadline:.0f} s", worker=self.name) from None
         except grpc.aio.AioRpcError as error:
             raise await self._translated(error) from None
         if answer is grpc.aio.EOF:
-            self._train = stream
-            raise await self._stream_error()
+            raise await self._stream_error(stream)
         receipt = wire.receipt(answer.receipt)
         self.resident = receipt.resident or self.resident
         return answer.index, answer.start, answer.stop, answer.hits, receipt

@@ -1,7 +1,7 @@
-"""The coordinator's core: carries out requests one after another, keeps its engines warm between them, leaves nothing.
+"""The coordinator's core: carries out requests one after another, keeps engines and daemons warm between them.
 
 It lives on one asyncio loop. ``fit``, ``simulate``, ``evaluate`` and ``predict`` may be cancelled at any await; what they
-started has then ended.
+started has then ended. ``close`` leaves nothing.
 """
 
 import asyncio
@@ -18,11 +18,22 @@ from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.output import OutputDirectory
 from phalanx_coordinator.placement import Placement, place
 from phalanx_coordinator.scoring import predict_rows, score_rows
-from phalanx_coordinator.simulate import SimulationRun
+from phalanx_coordinator.simulate import SimulationRun, plan_simulation
 from phalanx_coordinator.timing import Deadlines
+from phalanx_proto import result
+from phalanx_proto.errors import PhalanxError
 from phalanx_proto.execution import Cluster, Device, Execution
 from phalanx_proto.experiment import Rows
-from phalanx_proto.jobs import FitOutcome, FitRequest, FittedParts, Listener, Progress, Score, SimulationOutcome, SimulationRequest
+from phalanx_proto.jobs import (
+    FitOutcome,
+    FitRequest,
+    FittedParts,
+    Listener,
+    Progress,
+    Score,
+    SimulationOutcome,
+    SimulationRequest,
+)
 from phalanx_worker.inventory import Inventory, inventory
 from phalanx_worker.pool import Pool, SlotSpec
 
@@ -41,44 +52,41 @@ class Coordinator:
         self._log = log
         self._turn = asyncio.Lock()
         self._pool: Pool | None = None
+        self._retired: list[Pool] = []
+        self._remote = RemoteMembers(self._deadlines, log)
 
     async def fit(self, request: FitRequest, listener: Listener, output: Path | None = None) -> FitOutcome:
         """Carry out a fit; raises before anything starts if it cannot be."""
         async with self._turn:
             machine = await asyncio.to_thread(self._inventory, request.execution)
             placement = place(request.execution, machine)
-            plan = plan_fit(request, placement)
+            plan = await asyncio.to_thread(plan_fit, request, placement)
             described = manifest.of_fit(plan, machine)
             directory = OutputDirectory.create(output, described, listener)
-            remote = RemoteMembers(placement, plan.experiment.digest[:16], self._deadlines, self._log)
             run = FitRun(
-                plan=plan, pool=self._pool_for(placement.slots), remote=remote, inventory=machine, deadlines=self._deadlines,
-                listener=directory.progress, notes=list(placement.notes),
+                plan=plan, pool=self._pool_for(placement.slots), remote=self._remote, inventory=machine,
+                deadlines=self._deadlines, listener=directory.progress, notes=list(placement.notes),
             )  # fmt: skip
-            outcome = await self._guarded(run.run, remote, directory)
-            outcome = manifest.with_members(outcome, described, remote.handshakes)
-            directory.finish(manifest.fit_result(outcome), outcome.manifest)
+            outcome = await self._guarded(run.run, directory)
+            outcome = manifest.with_members(outcome, described, self._remote.handshakes)
+            directory.finish(result.of_fit(outcome), outcome.manifest)
             return outcome
 
-    async def simulate(
-        self, request: SimulationRequest, listener: Listener, output: Path | None = None
-    ) -> SimulationOutcome:
+    async def simulate(self, request: SimulationRequest, listener: Listener, output: Path | None = None) -> SimulationOutcome:
         """Carry out a simulation."""
         async with self._turn:
             machine = await asyncio.to_thread(self._inventory, request.execution)
             placement = place(request.execution, machine)
-            remote = RemoteMembers(placement, f"simulation-{request.seed}", self._deadlines, self._log)
-            checks.check_simulation(request)
+            ledger = plan_simulation(request, placement)
             described = manifest.of_simulation(request, placement, machine)
-            run = SimulationRun(
-                request=request, placement=placement, pool=self._pool_for(placement.slots), remote=remote, inventory=machine,
-                deadlines=self._deadlines, listener=listener,
-            )  # fmt: skip
             directory = OutputDirectory.create(output, described, listener)
-            run.listener = directory.progress
-            outcome = await self._guarded(run.run, remote, directory)
-            outcome = manifest.with_members(outcome, described, remote.handshakes)
-            directory.finish(manifest.simulation_result(outcome), outcome.manifest)
+            run = SimulationRun(
+                request=request, placement=placement, ledger=ledger, pool=self._pool_for(placement.slots), remote=self._remote,
+                inventory=machine, deadlines=self._deadlines, listener=directory.progress,
+            )  # fmt: skip
+            outcome = await self._guarded(run.run, directory)
+            outcome = manifest.with_members(outcome, described, self._remote.handshakes)
+            directory.finish(result.of_simulation(outcome), outcome.manifest)
             return outcome
 
     async def evaluate(self, fitted: FittedParts, rows: Rows) -> Score:
@@ -103,29 +111,37 @@ class Coordinator:
         return inventory(accelerators)
 
     def _pool_for(self, slots: Sequence[SlotSpec]) -> Pool:
-        if self._pool is not None and self._pool.slots == tuple(slots):
-            return self._pool
-        self._stale, self._pool = self._pool, Pool(slots)
+        if self._pool is None or self._pool.slots != tuple(slots):
+            self._retired += [] if self._pool is None else [self._pool]
+            self._pool = Pool(slots)
         return self._pool
 
     async def _start_pool(self) -> None:
-        stale, self._stale = getattr(self, "_stale", None), None
-        if stale is not None:
-            await stale.close()
+        await self._end_retired()
         assert self._pool is not None
         if not self._pool.started:
             await self._pool.start()
 
-    async def _guarded(self, work: Any, remote: RemoteMembers, directory: OutputDirectory) -> Any:
-        """Run ``work``; on any failure end the engines too, since their state is unknown. Members always end."""
+    async def _guarded(self, work: Any, directory: OutputDirectory) -> Any:
+        """Run ``work``; engines and daemons stay warm, but for a failure: then all end, since their state is unknown."""
         try:
-            return await work(self._start_pool)
+            outcome = await work(self._start_pool)
+            await self._release()
         except BaseException as error:
-            directory.fail(error)
-            await self._end_pool()
+            try:
+                directory.fail(error)
+            finally:
+                await asyncio.shield(self._end_all())
             raise
-        finally:
-            await asyncio.shield(remote.close())
+        return outcome
+
+    async def _release(self) -> None:
+        """Free the daemons for the next run. The result is there: one that cannot let go ends, and fails nobody."""
+        try:
+            await self._remote.release()
+        except PhalanxError as error:
+            self._log("coordinator", f"the group is not kept for the next run: {error.message}")
+            await self._remote.close()
 
     async def _canonical(self, work: Callable[[Pool], Any]) -> Any:
         if self._pool is None:
@@ -134,18 +150,26 @@ class Coordinator:
             await self._start_pool()
             return await work(self._pool)
         except BaseException:
-            await self._end_pool()
+            await asyncio.shield(self._end_pool())
             raise
+
+    async def _end_all(self) -> None:
+        await asyncio.gather(self._end_pool(), self._remote.close())
 
     async def _end_pool(self) -> None:
         pool, self._pool = self._pool, None
-        if pool is not None:
-            await asyncio.shield(pool.close())
+        self._retired += [] if pool is None else [pool]
+        await self._end_retired()
+
+    async def _end_retired(self) -> None:
+        while self._retired:
+            await self._retired[-1].close()
+            self._retired.pop()
 
     async def close(self) -> None:
-        """End every engine."""
+        """End every engine and every daemon."""
         async with self._turn:
-            await self._end_pool()
+            await self._end_all()
 
 
 def silent(progress: Progress) -> None:

@@ -1,6 +1,5 @@
 """A simulation: chunks handed out as members ask for them, counted exactly once, so a slow member holds nobody up."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -48,12 +47,19 @@ def chunk_size(samples: int, chunk: int | None, placement: Placement) -> int:
     return chunk
 
 
+def plan_simulation(request: SimulationRequest, placement: Placement) -> ChunkLedger:
+    """Check a request completely and cut it into chunks; raises InvalidExperiment."""
+    check_simulation(request)
+    return ChunkLedger(request.samples, chunk_size(request.samples, placement.chunk, placement))
+
+
 @dataclass(kw_only=True)
 class SimulationRun:
     """One simulation under way."""
 
     request: SimulationRequest
     placement: Placement
+    ledger: ChunkLedger
     pool: Pool
     remote: RemoteMembers
     inventory: Inventory
@@ -62,19 +68,15 @@ class SimulationRun:
     compute: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_simulation(self.request)
-        self.ledger = ChunkLedger(
-            self.request.samples, chunk_size(self.request.samples, self.placement.chunk, self.placement)
-        )
         self._reserved = {member.name for member in self.placement.members}
 
     async def run(self, start_pool: Callable[[], Awaitable[None]]) -> SimulationOutcome:
-        """Carry it out; the caller closes pool and members whatever happens."""
+        """Carry it out; if it fails, the caller ends pool and members."""
         clock = time.monotonic
         began = clock()
         self.listener(Progress(phase="starting", unit="samples"))
-        await asyncio.gather(start_pool(), guarded(self.remote.start(), ()))
-        notes = [*self.placement.notes, *self.remote.admit(self.inventory)]
+        await side_by_side([start_pool(), self.remote.start(self.placement, f"simulation-{self.request.seed}")])
+        notes = [*self.placement.notes, *self.remote.admit(self.placement, self.inventory)]
         await self._warm_up()
         ready = clock()
         engines = [
@@ -111,9 +113,8 @@ class SimulationRun:
     async def _warm_worker(self, worker: RemoteWorker) -> None:
         stream = worker.simulation()
         slots = next(record.slots for record in self.placement.remote if record.name == worker.name)
-        async with asyncio.timeout(self.deadlines.opening):
-            await worker.simulate_on(stream, 0, 0, 2 * slots, 0)
-            await worker.simulated(stream)
+        await worker.simulate_on(stream, 0, 0, 2 * slots, 0)
+        await worker.simulated(stream, self.deadlines.opening)
         await stream.done_writing()
 
     def _take(self, member: str) -> tuple[int, int, int] | None:
@@ -143,8 +144,7 @@ class SimulationRun:
                 await worker.simulate_on(stream, index, start, stop, self.request.seed)
             if not under_way:
                 break
-            async with asyncio.timeout(self._deadline(sum(under_way))):
-                index, start, stop, hits, receipt = await worker.simulated(stream)
+            index, start, stop, hits, receipt = await worker.simulated(stream, self._deadline(sum(under_way)))
             under_way.pop(0)
             self._accept(worker.name, index, start, stop, hits, receipt.compute_ns or 0)
         await stream.done_writing()

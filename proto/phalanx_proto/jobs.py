@@ -27,6 +27,8 @@ class FitRequest:
     float_targets: bool
     train: Rows
     validation: Rows | None
+    test: Rows | None = None
+    """Rows that are scored once, after the fit; they decide nothing."""
     epochs: int
     batch: int
     block: int | Literal["auto"]
@@ -133,6 +135,8 @@ class FitOutcome:
     history: tuple[EpochRecord, ...]
     train: Score
     validation: Score | None
+    test: Score | None = None
+    """None where no test rows were given."""
     best_epoch: int | None
     members: tuple[MemberReport, ...]
     seconds: Seconds

@@ -62,8 +62,12 @@ def inspect_module(
         raise ProgramRefused(f"program {name!r}: its signature is {signature}, wanted {expected}")
     module = parse_module(exported, name)
     walk = _Walk(name=name, limits=limits)
-    walk.module(module.operation, exported)
-    operations, total = walk.written_out("main")
+    try:
+        walk.module(module.operation, exported)
+        operations, total = walk.written_out("main")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # an attribute that is not of the kind its operation needs; the parser lets it through
+        raise ProgramRefused(f"program {name!r}: its module is malformed: {error}") from error
     return Inspection(
         digest=digest_of(exported, module),
         signature=signature,
@@ -179,9 +183,7 @@ class _Walk:
             size *= extent
         self.largest = max(self.largest, size)
         if size > self.limits.tensor_bytes:
-            self.refuse(
-                operation, f"has a value of {kind}: {size} bytes; at most {self.limits.tensor_bytes} are accepted"
-            )
+            self.refuse(operation, f"has a value of {kind}: {size} bytes; at most {self.limits.tensor_bytes} are accepted")
         return size
 
     def attributes(self, operation: Any, own: _Function) -> None:

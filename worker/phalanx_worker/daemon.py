@@ -6,6 +6,7 @@ closes or the lease runs out. Standard output: one JSON ready line, then one bea
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -21,8 +22,9 @@ from phalanx_proto.handshake import PASSED, PROTOCOL
 from phalanx_worker.admission import Admission
 from phalanx_worker.allocation import require_slots
 from phalanx_worker.blobs import BlobStore
+from phalanx_worker.confinement import confine, memory_bound
 from phalanx_worker.environment import engine_environment
-from phalanx_worker.housing import EXIT_SETUP, Housing, beat, keep_lease
+from phalanx_worker.housing import EXIT_OVERRUN, EXIT_SETUP, Housing, beat, keep_lease
 from phalanx_worker.identity import handshake
 from phalanx_worker.inspection import Inspector
 from phalanx_worker.inventory import Inventory, inventory
@@ -96,7 +98,7 @@ async def serve(settings: Settings, housing: Housing, machine: Inventory) -> Non
     if verdict == PASSED:
         host.self_test()
     memory = machine.memory.cgroup_limit or machine.memory.total or 8 << 30
-    watchdog = Watchdog(settings.deadline)
+    watchdog = Watchdog(settings.deadline, lambda reason: housing.leave(EXIT_OVERRUN, reason))
     watchdog.start()
     known = handshake(machine, slots=settings.slots, backend=settings.backend, self_test=verdict)
     state = WorkerState(
@@ -104,6 +106,7 @@ async def serve(settings: Settings, housing: Housing, machine: Inventory) -> Non
         handshake=lambda: known,
     )  # fmt: skip
     stop = await start_server(state, settings.token, f"unix:{housing.socket}")
+    housing.socket.chmod(0o600)
     ready = {"ready": 1, "protocol": PROTOCOL, "socket": str(housing.socket), "pid": os.getpid()}
     print(json.dumps(ready), flush=True)
     threading.Thread(target=beat, args=(housing.leave,), name="beat", daemon=True).start()
@@ -122,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         environment = engine_environment(settings.backend)
         os.environ.clear()
         os.environ.update(environment)
+        confine(settings.backend, memory_bound())
         machine = inventory(settings.backend != "cpu")
         if settings.backend == "cpu" and not settings.oversubscribe:
             require_slots(settings.slots, machine.allocation, "this worker")
@@ -138,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(housing: Housing | None, reason: str) -> None:
-    print(json.dumps({"ready": 0, "error": reason}), flush=True)
+    with contextlib.suppress(OSError):  # nobody may be left to read it
+        print(json.dumps({"ready": 0, "error": reason}), flush=True)
     if housing is None:
         print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_SETUP)

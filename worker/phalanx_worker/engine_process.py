@@ -15,6 +15,7 @@ from typing import Any
 
 from phalanx_proto.errors import EngineFailed, PhalanxError, to_wire
 from phalanx_worker import channel
+from phalanx_worker.confinement import confine, memory_bound
 
 
 def _failure(error: Exception) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def main() -> None:
     """Serve the socket named on the command line. Interrupts are the owner's business, not ours."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor, backend, ordinal = sys.argv[1:4]
+    confine(backend, memory_bound())
     with socket.socket(fileno=int(descriptor)) as sock:
         threading.Thread(target=_end_with_peer, args=(sock.fileno(),), daemon=True).start()
         try:

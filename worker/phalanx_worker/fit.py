@@ -271,7 +271,9 @@ class MemberFit:
         """Write the row ids of [lo, hi) to where the slots read them, after checking them."""
         schedule, block = self.leader.shape.schedule, self.leader.shape.sizes.block
         n = schedule.blocks_of(update)
-        if update < 0 or not 0 <= lo < hi <= n:
+        if not 0 <= update < 1 << 31:
+            raise InvalidRequest(f"update {update} is not a number from 0 to 2**31 - 1")
+        if not 0 <= lo < hi <= n:
             raise InvalidRequest(f"blocks [{lo}, {hi}) of update {update} are not a range of its {n} blocks")
         expected = blocks.rows_in(lo, hi, block, schedule.rows_of(update))
         if len(rows) != expected:

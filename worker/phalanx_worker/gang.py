@@ -179,5 +179,4 @@ class Leader:
 
     def release(self) -> None:
         """Let the other slots leave their mailboxes."""
-        for mail in self._mail[1:]:
-            mail.post(mailbox.GO, mailbox.LEAVE)
+        mailbox.let_go(self.arena)

@@ -1,6 +1,7 @@
 """Where a worker's daemon lives: its private directory, its lease, its beat, and the one way out of the process."""
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -21,7 +22,7 @@ BEAT = 1.0
 SOCKET = "worker.sock"
 LONGEST_PATH = 107 if sys.platform == "linux" else 103
 """Bytes of a Unix socket's path."""
-EXIT_LEASE, EXIT_SETUP = 71, 72
+EXIT_OVERRUN, EXIT_LEASE, EXIT_SETUP = 70, 71, 72
 
 
 class Housing:
@@ -32,29 +33,49 @@ class Housing:
         self._own = directory is None
         runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
         self.directory = directory or Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
-        self._check()
         self.socket = self.directory / SOCKET
+        self._ending = threading.Lock()
+        try:
+            self._check()
+            self._take()
+        except InvalidRequest:
+            self._remove()
+            raise
+
+    def _check(self) -> None:
+        if not self.directory.is_dir():
+            raise InvalidRequest("the socket's directory is not there; make it with mode 0700, or name none")
+        status = self.directory.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise InvalidRequest("the socket's directory must be this user's own, with mode 0700")
         if len(os.fsencode(self.socket)) > LONGEST_PATH:
             raise InvalidRequest(
                 f"the socket's path is longer than {LONGEST_PATH} bytes; set XDG_RUNTIME_DIR to a short one"
             )
-        self._ending = threading.Lock()
 
-    def _check(self) -> None:
-        status = self.directory.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise InvalidRequest("the socket's directory must be this user's own, with mode 0700")
+    def _take(self) -> None:
+        """Hold the directory for as long as this process lives: a second server would silently take the path over."""
+        self._held = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._held)
+            raise InvalidRequest("another worker serves in this directory; give each one its own, or name none") from None
+
+    def _remove(self) -> None:
+        if self._own:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def leave(self, status: int, reason: str = "") -> None:
         """End the process, whatever it is doing; nothing of it stays."""
         if not self._ending.acquire(blocking=False):
             return
         if reason:
-            print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # nobody may be left to read it
+                print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):
             self.socket.unlink()
-        if self._own:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        self._remove()
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()

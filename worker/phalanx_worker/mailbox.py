@@ -104,6 +104,12 @@ class Mailbox:
         return True
 
 
+def let_go(arena: Arena) -> None:
+    """Let every slot but the leader's leave its mailbox, at once or as soon as it looks."""
+    fence()
+    arena["mailboxes"][1:, GO] = LEAVE
+
+
 def row_buffers(arena: Arena) -> list[NDArray[Any]]:
     """The two row buffers, flat [held x capacity x block]; epochs (or updates) alternate between them."""
     return [arena["ids0"].reshape(-1), arena["ids1"].reshape(-1)]

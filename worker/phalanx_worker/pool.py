@@ -29,7 +29,7 @@ async def start_all(engines: Sequence[EngineProcess], deadline: float = START_DE
         async with asyncio.TaskGroup() as group:
             for engine in engines:
                 group.create_task(engine.start(deadline))
-    except* Exception as failures:
+    except ExceptionGroup as failures:
         await close_all(engines)
         raise failures.exceptions[0] from None
 

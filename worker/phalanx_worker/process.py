@@ -99,7 +99,7 @@ class EngineProcess:
         """Send one operation; the answer comes from ``receive``, in order."""
         if self._socket is None:
             raise EngineFailed(f"engine {self.name} is closed")
-        frame = channel.encode(body, payload)
+        frame = channel.encode(body, payload, len(descriptors))
         try:
             if descriptors:
                 frame = frame[socket.send_fds(self._socket, [frame], list(descriptors)) :]

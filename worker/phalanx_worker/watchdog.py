@@ -1,29 +1,21 @@
 """Ends this process when a piece of engine work overruns its deadline: nothing inside a running program can be stopped."""
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-EXIT_STATUS = 70
 TICK = 0.2
 """Seconds between looks."""
-
-
-def _end(reason: str) -> None:
-    print(reason, file=sys.stderr, flush=True)
-    os._exit(EXIT_STATUS)
 
 
 class Watchdog:
     """A thread that watches one piece of work at a time."""
 
-    def __init__(self, deadline: float, end: Callable[[str], None] = _end) -> None:
+    def __init__(self, deadline: float, end: Callable[[str], None]) -> None:
         self.deadline = deadline
         """Seconds that one piece of work may take."""
-        self._end = end
+        self._end = end  # told why; ends the process
         self._until: tuple[float, str] | None = None
         self._stopped = threading.Event()
 
@@ -49,7 +41,7 @@ class Watchdog:
             until = self._until
             if until is not None and time.monotonic() > until[0]:
                 self._end(
-                    f"phalanx worker: the engine overran its deadline of {self.deadline:.0f} s in {until[1]!r}; "
+                    f"the engine overran its deadline of {self.deadline:.0f} s in {until[1]!r}; "
                     "the worker ends, since a running program cannot be stopped"
                 )
                 return

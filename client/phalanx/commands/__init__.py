@@ -1,0 +1,1 @@
+"""The commands of ``phalanx``, one a module; ``phalanx.cli`` puts them together."""
