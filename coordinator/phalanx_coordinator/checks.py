@@ -1,13 +1,20 @@
 """Everything that can be wrong with a request, found before anything starts and listed at once."""
 
+from itertools import pairwise
+
 import numpy as np
 
+from phalanx_proto import tensors
 from phalanx_proto.errors import InvalidExperiment, InvalidRequest, ProtectedRole
-from phalanx_proto.experiment import Rows
+from phalanx_proto.experiment import OptimizerSpec, Rows
 from phalanx_proto.jobs import FitRequest, FittedParts, SimulationRequest
 
 MAX_SAMPLES = 10**12
 MAX_SEED = 1 << 64
+MAX_UPDATES = (1 << 31) - 1
+"""Engines count updates in 32 bits."""
+LARGEST_SCALED = 1e150
+"""Features above it would overflow in the sums of their squares."""
 
 
 def check_fit(request: FitRequest) -> None:
@@ -17,10 +24,12 @@ def check_fit(request: FitRequest) -> None:
         check_role(request.validation, "validation", "used for validation")
     if request.test is not None:
         check_role(request.test, "test", "used for the test after the fit")
-    problems = [*_settings(request), *_rows(request, request.train)]
+    problems = [*_settings(request), *_model(request)]
+    if request.model.dense:
+        problems += _rows(request, request.train)
     for held_out in (request.validation, request.test):
         if held_out is not None:
-            problems += _rows(request, held_out)
+            problems += _rows(request, held_out) if request.model.dense else []
             if held_out.source != request.train.source:
                 problems.append(f"the {held_out.role} rows come from another dataset than the training rows; use one partition")
     if problems:
@@ -28,31 +37,75 @@ def check_fit(request: FitRequest) -> None:
 
 
 def check_role(rows: Rows, wanted: str, purpose: str) -> None:
-    """Rows of another role are refused, whatever the client says; ``all`` has no protected part and may be fitted on."""
+    """Rows of another role are refused, whatever the client says; ``all`` has no protected part and may be fitted on.
+
+    The fingerprint covers the role, so rows that were only relabelled are refused as well.
+    """
     allowed = {wanted, "all"} if wanted == "train" else {wanted}
     if rows.role not in allowed:
         raise ProtectedRole(
             f"{rows.role} rows cannot be {purpose}; pass the partition's {wanted} rows", role=rows.role, wanted=wanted
         )
+    if rows.fingerprint != tensors.fingerprint(rows.x, rows.y, tag=rows.role):
+        raise ProtectedRole(
+            f"these rows are not the {rows.role} rows that their fingerprint names, so they cannot be {purpose}; pass the "
+            f"partition's {wanted} rows as they are",
+            role=rows.role, wanted=wanted,
+        )  # fmt: skip
 
 
 def _settings(request: FitRequest) -> list[str]:
     block = request.batch if request.block == "auto" else request.block
-    rate = request.optimizer.rate
     checks = (
         (request.epochs < 1, f"epochs must be at least 1, not {request.epochs}"),
         (request.batch < 1, f"batch must be at least 1, not {request.batch}"),
         (not 1 <= block <= max(request.batch, 1), f"block must be 1 to batch ({request.batch}), not {block}"),
         (not 0 <= request.seed < MAX_SEED, f"seed must be in [0, 2**64), not {request.seed}"),
-        (not (rate > 0 and np.isfinite(rate)), f"rate must be positive and finite, not {rate}"),
         (
-            request.initial.shape != (request.model.parameters,),
-            f"{request.initial.size} initial values were given for {request.model.parameters} parameters",
+            request.batch >= 1 and request.epochs * -(-len(request.train) // request.batch) > MAX_UPDATES,
+            f"{request.epochs} epochs in batches of {request.batch} are more than {MAX_UPDATES} updates",
         ),
-        (not np.isfinite(request.initial).all(), "an initial value is not finite"),
         (request.keep_best and request.validation is None, "keep_best needs validation rows"),
     )
-    return [text for wrong, text in checks if wrong]
+    return [text for wrong, text in checks if wrong] + _optimizer(request.optimizer)
+
+
+def _optimizer(spec: OptimizerSpec) -> list[str]:
+    problems = [
+        f"{name} must be in [0, 1), not {value}"
+        for name, value in (("momentum", spec.momentum), ("beta1", spec.beta1), ("beta2", spec.beta2))
+        if not 0 <= value < 1
+    ]
+    for name, positive in (("rate", spec.rate), ("epsilon", spec.epsilon), ("clip", spec.clip)):
+        if positive is not None and not 0 < positive < np.inf:
+            problems.append(f"{name} must be positive and finite, not {positive}")
+    return problems
+
+
+def _model(request: FitRequest) -> list[str]:
+    dense, loss = request.model.dense, request.loss
+    if not dense:
+        return ["the model has no layers"]
+    joints = [
+        f"a layer of {a.outputs} outputs cannot feed one of {b.inputs} inputs"
+        for a, b in pairwise(dense)
+        if a.outputs != b.inputs
+    ]
+    outputs, expected = request.model.outputs, request.model.parameters
+    checks = (
+        (loss == "logistic" and outputs != 1, f"the loss logistic takes 1 output, not {outputs}"),
+        (
+            loss == "cross_entropy" and outputs < 2,
+            f"the loss cross_entropy takes one output a class, at least 2, not {outputs}",
+        ),
+        (request.float_targets and loss != "mse", f"float targets are fitted with the loss mse, not {loss}"),
+        (
+            request.initial.shape != (expected,),
+            f"{request.initial.size} initial values were given for {expected} parameters",
+        ),
+        (not np.isfinite(request.initial).all(), "an initial value is not finite"),
+    )
+    return joints + [text for wrong, text in checks if wrong]
 
 
 def _rows(request: FitRequest, rows: Rows) -> list[str]:
@@ -66,6 +119,10 @@ def _rows(request: FitRequest, rows: Rows) -> list[str]:
     if not np.isfinite(rows.x).all():
         row, column = np.argwhere(~np.isfinite(rows.x))[0]
         problems.append(f"{role} row {row}, feature {column} is {rows.x[row, column]}; only finite values can be used")
+    elif request.standardize and np.abs(rows.x).max() > LARGEST_SCALED:
+        problems.append(f"the {role} rows hold {np.abs(rows.x).max():g}; above {LARGEST_SCALED:g} no deviation can be computed")
+    if len(rows.y) != len(rows):
+        return [*problems, f"there are {len(rows.y)} {role} targets for {len(rows)} rows"]
     return problems + (_float_targets if request.float_targets else _labels)(request, rows)
 
 

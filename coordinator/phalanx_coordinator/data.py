@@ -28,15 +28,17 @@ def fit_scaling(x: Array) -> Scaling:
 
 def features(rows: Rows, scaling: Scaling | None, dtype: DType) -> NDArray[np.floating]:
     """The rows' features [rows, F], scaled in Float64, then in the group dtype."""
-    x = rows.x if scaling is None else scaling.apply(rows.x)
-    return np.ascontiguousarray(x, np.dtype(dtype))
+    with np.errstate(over="ignore"):  # what float32 cannot hold is found, and named, in the first sum it enters
+        x = rows.x if scaling is None else scaling.apply(rows.x)
+        return np.ascontiguousarray(x, np.dtype(dtype))
 
 
 def targets(rows: Rows, dtype: DType) -> NDArray[np.generic]:
     """Labels [rows] int32, or targets [rows, O] in the group dtype."""
     if np.issubdtype(rows.y.dtype, np.integer):
         return np.ascontiguousarray(rows.y, np.int32)
-    return np.ascontiguousarray(rows.y, np.dtype(dtype))
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(rows.y, np.dtype(dtype))
 
 
 def pad_rows(array: NDArray[np.generic], multiple: int) -> NDArray[np.generic]:

@@ -170,13 +170,8 @@ class FitRun:
 
     def _opening(self, lowered: Lowered) -> FitOpening:
         request, placement, schedule = self.plan.request, self.plan.placement, self.plan.schedule
-        machine = self._machine()
-        remote = 1
-        for update in range(min(schedule.updates, schedule.updates_per_epoch + len(placement.members))):
-            ranges = [span for member, span in machine.shares(update) if not member.local]
-            remote = max(
-                remote, node_area.buffers_needed(schedule.blocks_of(update), ranges, 8 * self.plan.spec.sizes.node_size)
-            )
+        local = [record.transport == "local" for record in placement.members]
+        remote = node_area.buffers_needed(schedule.capacity, local, 8 * self.plan.spec.sizes.node_size)
         return FitOpening(
             sizes=self.plan.spec.sizes, schedule=schedule, artifacts=lowered.artifacts, slots=len(placement.owners),
             weights=placement.weights, held=schedule.updates_per_epoch, remote=remote, state=lowered.state,

@@ -57,7 +57,7 @@ class GroupRun:
 
     async def run(self) -> Stopped | None:
         """Every update to the end, or the first that cannot be committed. Raises what ends the run."""
-        return await guarded(self._run(), self.workers.values())
+        return await guarded(self.pool.followers.guard(self._run()), self.workers.values())
 
     async def _run(self) -> Stopped | None:
         instructions = self.machine.begin()

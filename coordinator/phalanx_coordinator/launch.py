@@ -18,8 +18,8 @@ from typing import Any
 
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.timing import Deadlines
+from phalanx_proto.endings import describe_exit
 from phalanx_proto.errors import Unavailable, WorkerLost
-from phalanx_worker.process import describe_exit
 
 LAST_LINES = 20
 """Lines of a worker's log that are kept for its error message."""

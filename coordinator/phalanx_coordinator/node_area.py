@@ -6,6 +6,7 @@ n blocks, not O(P x members). Additions are those of the reduction tree, in its 
 
 import asyncio
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +20,19 @@ INLINE_BYTES = 4 << 20
 """Values up to this size are added on the loop; larger ones in a thread."""
 
 
-def buffers_needed(blocks: int, ranges: Sequence[Node], node_bytes: int) -> int:
-    """Buffers for one update whose remote ranges are given: all of them where that is little, else O(log n)."""
-    each = [len(reduction.maximal_nodes(lo, hi, blocks)) for lo, hi in ranges if lo < hi]
-    if not each:
-        return 1
-    if sum(each) * node_bytes <= ROOMY:
-        return sum(each)
-    return min(sum(each), reduction.stack_depth(blocks) + max(each) + 1)
+def buffers_needed(blocks: int, local: Sequence[bool], node_bytes: int) -> int:
+    """Buffers for any update of at most ``blocks`` blocks: for all members where that is little, else O(log n).
+
+    ``local`` says of each member, in order, whether it computes in the coordinator's pool. A range has at most
+    ``stack_depth`` maximal nodes, and neighbours merge: what is held is at most that for each run of remote members
+    without a local one between, and the member whose turn it is needs as much again.
+    """
+    depth = reduction.stack_depth(blocks)
+    everybody = depth * sum(not here for here in local)
+    if everybody * node_bytes <= ROOMY:
+        return max(everybody, 1)
+    runs = sum(not here for here, _ in groupby(local))
+    return min(everybody, (runs + 1) * depth)
 
 
 class NodeArea:
@@ -79,7 +85,8 @@ class NodeArea:
         return sorted((lo, hi, self._index[lo, hi]) for lo, hi in self._present)
 
     def _value(self, node: Node) -> NDArray[np.float64]:
-        return self._buffers[self._index[node]][: self._size]
+        found: NDArray[np.float64] = self._buffers[self._index[node]][: self._size]
+        return found
 
     def _siblings(self, node: Node) -> tuple[Node, Node] | None:
         parent = reduction.parent(node, self._blocks)

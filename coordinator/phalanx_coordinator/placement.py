@@ -50,8 +50,7 @@ class Placement:
     def slots(self) -> tuple[SlotSpec, ...]:
         """What each engine of the pool runs on."""
         return tuple(
-            SlotSpec() if owner is None else SlotSpec(backend=owner.backend, ordinal=owner.device)
-            for owner in self.owners
+            SlotSpec() if owner is None else SlotSpec(backend=owner.backend, ordinal=owner.device) for owner in self.owners
         )
 
     @property
@@ -84,9 +83,7 @@ def _device(execution: Device, inventory: Inventory) -> Placement:
     if execution.backend == "mps" and execution.dtype == "float64":
         raise InvalidExperiment("mps has no float64 (Metal computes in 32 bits); use device('mps', 'float32')")
     require_backend(inventory, execution.backend, execution.ordinal, f"device({execution.backend!r})")
-    member = WorkerRecord(
-        name=execution.backend, transport="local", backend=execution.backend, device=execution.ordinal
-    )
+    member = WorkerRecord(name=execution.backend, transport="local", backend=execution.backend, device=execution.ordinal)
     return Placement(kind="device", dtype=execution.dtype, members=(member,), chunk=execution.chunk)
 
 
@@ -101,9 +98,7 @@ def require_backend(inventory: Inventory, backend: str, ordinal: int, who: str) 
         reason = found.reason if found is not None else "it was not looked for"
         raise Unavailable(f"{who}: no {backend} device was found: {reason}", backend=backend)
     if ordinal >= len(found.devices):
-        raise Unavailable(
-            f"{who}: device {ordinal} was asked for, {len(found.devices)} found: {', '.join(found.devices)}"
-        )
+        raise Unavailable(f"{who}: device {ordinal} was asked for, {len(found.devices)} found: {', '.join(found.devices)}")
 
 
 def _cluster(execution: Cluster, inventory: Inventory) -> Placement:
@@ -112,7 +107,7 @@ def _cluster(execution: Cluster, inventory: Inventory) -> Placement:
         names = ", ".join(record.name for record in group.not_started)
         raise Unavailable(f"{names}: the ssh transport is not started by this version; use local or socket workers")
     for record in group.workers:
-        if record.transport == "local":
+        if record.here:
             require_backend(inventory, record.backend, record.device, record.name)
     notes = admission.check_allocation(
         group.workers, slots=inventory.slots, reason=inventory.allocation.reason, oversubscribe=group.oversubscribe

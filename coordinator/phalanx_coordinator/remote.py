@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
-import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +19,8 @@ from phalanx_proto.schedule import Schedule
 from phalanx_proto.v1 import experiment_pb2, worker_service_pb2_grpc
 from phalanx_proto.v1 import worker_service_pb2 as messages
 
+aio: Any = grpc.aio
+"""Untyped: the published stubs of grpc.aio are incomplete."""
 ERROR_KEY = "phalanx-error-bin"
 OPTIONS = (
     ("grpc.enable_http_proxy", 0),
@@ -44,8 +45,8 @@ class RemoteWorker:
         self.incarnation = incarnation
         self.resident: int | None = None
         self._deadlines = deadlines
-        self._channel = grpc.aio.insecure_channel(f"unix:{process.socket}", options=OPTIONS)
-        self._stub = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
+        self._channel = aio.insecure_channel(f"unix:{process.socket}", options=OPTIONS)
+        self._stub: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
         self._token = token
         self._train: Any = None
         self.bind(run)
@@ -60,10 +61,10 @@ class RemoteWorker:
     async def _answer(self, call: Awaitable[Result]) -> Result:
         try:
             return await call
-        except grpc.aio.AioRpcError as error:
+        except aio.AioRpcError as error:
             raise await self._translated(error) from None
 
-    async def _translated(self, error: grpc.aio.AioRpcError) -> PhalanxError:
+    async def _translated(self, error: Any) -> PhalanxError:
         """Our own error, with the worker's name; if the process went, what is known of its end."""
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN):
             done, _ = await asyncio.wait({self.process.lost}, timeout=2.0)
@@ -72,7 +73,7 @@ class RemoteWorker:
         for key, value in error.trailing_metadata() or ():
             if key == ERROR_KEY and isinstance(value, bytes):
                 found = errors.from_wire(value)
-                return type(found)(f"worker {self.name}: {found.message}", **found.details)  # type: ignore[arg-type]
+                return type(found)(f"worker {self.name}: {found.message}", **found.details)
         kind = errors.BY_STATUS.get(error.code().name, PhalanxError)
         return kind(f"worker {self.name}: {error.code().name}: {error.details()}", worker=self.name)
 
@@ -87,9 +88,7 @@ class RemoteWorker:
         request = messages.MissingBlobsRequest(digests=list(blobs))
         call = self._stub.MissingBlobs(request, timeout=self._deadlines.rpc, metadata=self._metadata)
         for digest in (await self._answer(call)).digests:
-            put = self._stub.PutBlob(
-                _blob(digest, blobs[digest]), timeout=self._deadlines.opening, metadata=self._metadata
-            )
+            put = self._stub.PutBlob(_blob(digest, blobs[digest]), timeout=self._deadlines.opening, metadata=self._metadata)
             await self._answer(put)
 
     async def open(
@@ -121,7 +120,7 @@ class RemoteWorker:
                 request.parameters.CopyFrom(chunk)
                 await self._train.write(request)
                 request = messages.TrainRequest()
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except (aio.AioRpcError, asyncio.InvalidStateError):
             raise await self._stream_error(self._train) from None
 
     async def collect(self, update: int, reader: wire.NodeReader) -> Receipt:
@@ -129,9 +128,9 @@ class RemoteWorker:
         while True:
             try:
                 response = await self._train.read()
-            except grpc.aio.AioRpcError as error:
+            except aio.AioRpcError as error:
                 raise await self._translated(error) from None
-            if response is grpc.aio.EOF:
+            if response is aio.EOF:
                 raise await self._stream_error(self._train)
             if response.update != update:
                 raise CorruptData(f"worker {self.name} answered update {response.update} instead of {update}")
@@ -147,7 +146,7 @@ class RemoteWorker:
         """Why the stream ended."""
         code, details = await stream.code(), await stream.details()
         metadata = await stream.trailing_metadata()
-        error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata or grpc.aio.Metadata(), details)
+        error = aio.AioRpcError(code, aio.Metadata(), metadata or aio.Metadata(), details)
         if code == grpc.StatusCode.OK:
             return WorkerLost(f"worker {self.name} ended its stream early", worker=self.name)
         return await self._translated(error)
@@ -160,7 +159,7 @@ class RemoteWorker:
         """Ask for one range."""
         try:
             await stream.write(messages.SimulateRequest(index=index, start=start, stop=stop, seed=seed))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except (aio.AioRpcError, asyncio.InvalidStateError):
             raise await self._stream_error(stream) from None
 
     async def simulated(self, stream: Any, deadline: float) -> tuple[int, int, int, int, Receipt]:
@@ -170,9 +169,9 @@ class RemoteWorker:
                 answer = await stream.read()
         except TimeoutError:
             raise WorkerLost(f"worker {self.name} did not answer within {deadline:.0f} s", worker=self.name) from None
-        except grpc.aio.AioRpcError as error:
+        except aio.AioRpcError as error:
             raise await self._translated(error) from None
-        if answer is grpc.aio.EOF:
+        if answer is aio.EOF:
             raise await self._stream_error(stream)
         receipt = wire.receipt(answer.receipt)
         self.resident = receipt.resident or self.resident
@@ -183,9 +182,7 @@ class RemoteWorker:
         if self._train is not None:
             self._train.cancel()
             self._train = None
-        await self._answer(
-            self._stub.Close(messages.CloseRequest(), timeout=self._deadlines.opening, metadata=self._metadata)
-        )
+        await self._answer(self._stub.Close(messages.CloseRequest(), timeout=self._deadlines.opening, metadata=self._metadata))
 
     async def close(self) -> None:
         """Close the connection and end the daemon."""

@@ -156,9 +156,7 @@ class SimulationRun:
     def _accept(self, member: str, index: int, start: int, stop: int, hits: int, nanoseconds: int) -> None:
         if self.ledger.accept(member, index, start, stop, hits):
             self.compute[member] = self.compute.get(member, 0) + nanoseconds
-            self.listener(
-                Progress(phase="samples", done=self.ledger.samples, total=self.request.samples, unit="samples")
-            )
+            self.listener(Progress(phase="samples", done=self.ledger.samples, total=self.request.samples, unit="samples"))
 
     def _reports(self) -> tuple[MemberReport, ...]:
         reports = []

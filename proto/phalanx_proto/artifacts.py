@@ -75,9 +75,7 @@ class Signature:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Signature":
         """The value that ``dataclasses.asdict`` took apart."""
-        inputs, outputs = (
-            tuple(ArraySpec.from_document(item) for item in document[side]) for side in ("inputs", "outputs")
-        )
+        inputs, outputs = (tuple(ArraySpec.from_document(item) for item in document[side]) for side in ("inputs", "outputs"))
         return cls(inputs=inputs, outputs=outputs)
 
     @classmethod

@@ -80,9 +80,7 @@ def split_even(lo: int, hi: int, slots: int, turn: int) -> tuple[Range, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _counts(
-    blocks: int, weights: tuple[int | float, ...]
-) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, int]], ...]]:
+def _counts(blocks: int, weights: tuple[int | float, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, int]], ...]]:
     """Blocks by largest remainder, and (member, exact share as a fraction) of those who get none."""
     if not weights:
         raise InvalidRequest("there is no member to share the blocks")

@@ -64,9 +64,7 @@ class AdmissionRefused(Unavailable):
 
     def __init__(self, rows: Sequence[Mapping[str, str]], /, **details: Any) -> None:
         lines = [f"{r['worker']}: {r['field']}: wanted {r['wanted']}, found {r['found']}" for r in rows]
-        super().__init__(
-            "these workers cannot join:\n  " + "\n  ".join(lines), **{**details, "rows": [dict(r) for r in rows]}
-        )
+        super().__init__("these workers cannot join:\n  " + "\n  ".join(lines), **{**details, "rows": [dict(r) for r in rows]})
 
 
 class Unauthorized(PhalanxError):

@@ -51,9 +51,7 @@ class Plan:
         ranges = sorted((share.lo, share.hi) for share in self.shares if share.lo != share.hi)
         ends = [0, *(hi for _, hi in ranges)]
         if [lo for lo, _ in ranges] + [self.blocks] != ends:
-            raise InvalidRequest(
-                f"the shares {ranges} do not cover the {self.blocks} blocks of update {self.update} once"
-            )
+            raise InvalidRequest(f"the shares {ranges} do not cover the {self.blocks} blocks of update {self.update} once")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +124,7 @@ class Ledger:
         """Forget a lost member; what it still owed, left to right, is to be ``assign``-ed to others."""
         asked = self._asked.pop(member, [])
         self._incarnation.pop(member, None)
-        return tuple(
-            (max(lo, a), min(hi, b)) for lo, hi in self.missing() for a, b in sorted(asked) if max(lo, a) < min(hi, b)
-        )
+        return tuple((max(lo, a), min(hi, b)) for lo, hi in self.missing() for a, b in sorted(asked) if max(lo, a) < min(hi, b))
 
     def assign(self, share: Share) -> None:
         """Ask blocks that a lost member owed of another; ``InvalidRequest`` if someone else owes or did them."""

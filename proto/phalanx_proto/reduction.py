@@ -202,9 +202,7 @@ class Accumulator:
         if (before and before[0][1] > node[0]) or (after and after[0][0] < node[1]):
             raise LedgerMismatch(f"blocks {_spell([node])} were added already, at least in part", extra=(node,))
         if value.dtype != np.float64 or value.ndim != 1:
-            raise LedgerMismatch(
-                f"blocks {_spell([node])} came as {value.dtype}{list(value.shape)}, not as float64[size]"
-            )
+            raise LedgerMismatch(f"blocks {_spell([node])} came as {value.dtype}{list(value.shape)}, not as float64[size]")
         if self._order and value.shape != (wanted := self._held[self._order[0]].shape):
             raise LedgerMismatch(f"blocks {_spell([node])} came with {len(value)} values, the others with {wanted[0]}")
 

@@ -96,8 +96,7 @@ class NodeReader:
     def __init__(self, expected: Iterable[Node], buffers: Mapping[Node, NDArray[np.float64]]) -> None:
         self._waiting = list(expected)
         self._assemblers = {
-            node: tensors.Assembler(buffers[node].nbytes, out=buffers[node].view(np.uint8).data)
-            for node in self._waiting
+            node: tensors.Assembler(buffers[node].nbytes, out=buffers[node].view(np.uint8).data) for node in self._waiting
         }
 
     def add(self, part: worker_service_pb2.NodePart) -> None:

@@ -140,9 +140,7 @@ def _find_cuda(plugins: Sequence[Plugin], driver: bool, probe: Prober | None) ->
     if mine:
         return _prove("cuda", ("cuda",), mine, probe)
     if driver:
-        return _absent(
-            "cuda", "an NVIDIA driver is loaded, but no CUDA plugin of JAX is installed: install jax[cuda12]"
-        )
+        return _absent("cuda", "an NVIDIA driver is loaded, but no CUDA plugin of JAX is installed: install jax[cuda12]")
     return _absent("cuda", "no CUDA plugin of JAX is installed and no NVIDIA driver is loaded")
 
 

@@ -98,9 +98,7 @@ def require_slots(asked: int, allocation: Allocation, who: str) -> None:
         )
 
 
-def _notes(
-    logical_cpus: int | None, affinity: int | None, quota: float | None, environment: Mapping[str, str]
-) -> list[str]:
+def _notes(logical_cpus: int | None, affinity: int | None, quota: float | None, environment: Mapping[str, str]) -> list[str]:
     notes = []
     if logical_cpus is None:
         notes.append("the number of logical CPUs is unknown here")

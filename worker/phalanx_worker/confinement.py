@@ -1,4 +1,4 @@
-"""The memory an engine may have: what the machine, or the control group, has in all, so that it fails and not its neighbours."""
+"""The memory an engine may have: all that the machine or the control group has, so that it fails and not its neighbours."""
 
 import contextlib
 import resource

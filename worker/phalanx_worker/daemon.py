@@ -89,9 +89,8 @@ async def serve(settings: Settings, housing: Housing, machine: Inventory) -> Non
     from phalanx_worker.state import WorkerState
 
     inspector = Inspector()
-    followers = Followers(
-        [EngineProcess(str(n), SlotSpec(backend=settings.backend, ordinal=settings.ordinal)) for n in range(2, settings.slots + 1)]
-    )  # fmt: skip
+    slot = SlotSpec(backend=settings.backend, ordinal=settings.ordinal)
+    followers = Followers([EngineProcess(str(n), slot) for n in range(2, settings.slots + 1)])
     starting = asyncio.gather(start_all(followers.engines), asyncio.to_thread(inspector.self_test, 120.0))
     host = Host(settings.backend, settings.ordinal, followers.check)
     _, verdict = await starting

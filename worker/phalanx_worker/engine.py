@@ -185,8 +185,11 @@ class FitEngine:
         self._x, self._y = self.put(x), self.put(y)
         self._seed = self.put(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32))
         if not self.host_tree:
-            with jax.default_device(self.device):
-                self.stack = jnp.zeros((self.depth, self.sizes.node_size), jnp.float64)
+            self.stack = self._empty_stack()
+
+    def _empty_stack(self) -> Any:
+        with jax.default_device(self.device):
+            return jnp.zeros((self.depth, self.sizes.node_size), jnp.float64)
 
     def nodes(self, parameters: Any, ids: Array, plan: Array) -> tuple[Any, Times]:
         """The stack [depth, N] whose first rows are the nodes of the planned range, on the device.
@@ -199,6 +202,8 @@ class FitEngine:
         if self.host_tree:
             return self._host_nodes(self._nodes, parameters, ids, plan)
         stack, self.stack = self.stack, None
+        if stack is None:  # a call that failed took it along
+            stack = self._empty_stack()
         self.stack = self._nodes(parameters, stack, self._x, self._y, ids, plan, self._seed)
         self.stack.block_until_ready()
         return self.stack, Times(prepare=0, compute=time.perf_counter_ns() - started, readback=0)

@@ -38,9 +38,7 @@ def engine_environment(backend: str = "cpu", inherited: Mapping[str, str] | None
     """The environment of an engine process on ``backend``, from ``inherited`` (this process's by default)."""
     source = os.environ if inherited is None else inherited
     kept = {
-        name: value
-        for name, value in source.items()
-        if not name.startswith(NUMERIC_PREFIXES) and name.lower() not in PROXIES
+        name: value for name, value in source.items() if not name.startswith(NUMERIC_PREFIXES) and name.lower() not in PROXIES
     }
     flags = f"--{YNN_FLAG}=" if knows_flag(YNN_FLAG) else ""
     return {

@@ -178,10 +178,9 @@ class CanonicalFit:
         info, parameters, state = self._engine.commit(self._parameters, stack, self.update, self._state)
         if not info[0]:
             return "not finite"
-        if info[2] != self._schedule.rows_of(self.update):
-            raise LedgerMismatch(
-                f"update {self.update}: the weights add up to {info[2]}, the plan has {self._schedule.rows_of(self.update)} rows"
-            )
+        rows = self._schedule.rows_of(self.update)
+        if info[2] != rows:
+            raise LedgerMismatch(f"update {self.update}: the weights add up to {info[2]}, the plan has {rows} rows")
         self._parameters, self._state = parameters, state
         self._sums.values += info[1:]
         self.update += 1
@@ -258,14 +257,12 @@ class MemberFit:
         found = self.leader.nodes(self._parameters(update), update, ranges, 0, update & 1)
         merged = merge(found, lo, hi, n)
         ended = time.perf_counter_ns()
-        receipt = Receipt(
-            rows=len(rows), prepare_ns=before - started, compute_ns=ended - before, total_ns=ended - started
-        )
+        receipt = Receipt(rows=len(rows), prepare_ns=before - started, compute_ns=ended - before, total_ns=ended - started)
         return merged, receipt
 
     def _parameters(self, update: int) -> NDArray[Any]:
-        buffers: NDArray[Any] = self.leader.arena["parameters"]
-        return buffers[update & 1][: self.leader.shape.sizes.parameters]
+        found: NDArray[Any] = self.leader.arena["parameters"][update & 1][: self.leader.shape.sizes.parameters]
+        return found
 
     def _place(self, update: int, lo: int, hi: int, rows: NDArray[np.int32]) -> None:
         """Write the row ids of [lo, hi) to where the slots read them, after checking them."""

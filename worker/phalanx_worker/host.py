@@ -185,9 +185,7 @@ class Host:
     def _canaries(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
         found = self.canonical.canaries()
         if body["node"]:
-            self.canonical.canary_node(
-                self.canonical.leader.arena["remote"][0][: self.canonical.leader.shape.sizes.node_size]
-            )
+            self.canonical.canary_node(self.canonical.leader.arena["remote"][0][: self.canonical.leader.shape.sizes.node_size])
         return Reply(body={"canaries": [asdict(canary) for canary in found]})
 
     def _stretch(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
@@ -208,9 +206,7 @@ class Host:
         fit = self.canonical
         tallies = [asdict(tally) for tally in fit.leader.tallies]
         best = None if fit.best is None else {"loss": fit.best[0], "epoch": fit.best[1]}
-        return Reply(
-            body={"tallies": tallies, "validation": fit.validation_ns, "best": best, "resident": self.resident()}
-        )
+        return Reply(body={"tallies": tallies, "validation": fit.validation_ns, "best": best, "resident": self.resident()})
 
     def _parameters(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
         """Write the committed parameters into the arena's ``out``."""

@@ -49,9 +49,7 @@ class Housing:
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise InvalidRequest("the socket's directory must be this user's own, with mode 0700")
         if len(os.fsencode(self.socket)) > LONGEST_PATH:
-            raise InvalidRequest(
-                f"the socket's path is longer than {LONGEST_PATH} bytes; set XDG_RUNTIME_DIR to a short one"
-            )
+            raise InvalidRequest(f"the socket's path is longer than {LONGEST_PATH} bytes; set XDG_RUNTIME_DIR to a short one")
 
     def _take(self) -> None:
         """Hold the directory for as long as this process lives: a second server would silently take the path over."""

@@ -32,7 +32,7 @@ def backends(inventory: Inventory) -> tuple[BackendFound, ...]:
 
 
 def handshake(inventory: Inventory, *, slots: int, backend: str, self_test: str = PASSED) -> Handshake:
-    """This machine's account of itself for a run that asks for ``slots`` slots of ``backend``."""
+    """The machine's account of itself for a run that asks for ``slots`` slots of ``backend``."""
     versions = inventory.platform.versions
     return Handshake(
         protocol=PROTOCOL,

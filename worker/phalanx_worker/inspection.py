@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from phalanx_proto.artifacts import Artifact, Inspection, Limits, Signature
+from phalanx_proto.endings import describe_exit
 from phalanx_proto.errors import EngineFailed, OutOfTime, ProgramRefused
 from phalanx_proto.handshake import PASSED
 from phalanx_worker import channel
 from phalanx_worker.environment import engine_environment
-from phalanx_worker.process import describe_exit
 
 MEMORY = 4 << 30
 """Bytes of address space; JAX alone maps 1.5 GiB."""

@@ -233,9 +233,7 @@ def _adam(rules: OptimizerSpec, gradient: Array, step: Array, first: Array, seco
     first = rules.beta1 * first + (1 - rules.beta1) * gradient
     second = rules.beta2 * second + (1 - rules.beta2) * (gradient * gradient)
     time = step.astype(jnp.float64) + 1
-    unbias1, unbias2 = (
-        (1 / (1 - jnp.float64(beta) ** time)).astype(gradient.dtype) for beta in (rules.beta1, rules.beta2)
-    )
+    unbias1, unbias2 = ((1 / (1 - jnp.float64(beta) ** time)).astype(gradient.dtype) for beta in (rules.beta1, rules.beta2))
     return rules.rate * (first * unbias1) / (jnp.sqrt(second * unbias2) + rules.epsilon), first, second
 
 

@@ -5,7 +5,6 @@ Used on an asyncio loop. An engine ends with its owner: it exits when the socket
 
 import asyncio
 import contextlib
-import signal
 import socket
 import sys
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from phalanx_proto.endings import describe_exit
 from phalanx_proto.errors import EngineFailed, OutOfTime, from_wire
 from phalanx_worker import channel
 from phalanx_worker.channel import Message
@@ -32,17 +32,6 @@ class SlotSpec:
 
     backend: str = "cpu"
     ordinal: int = 0
-
-
-def describe_exit(status: int | None) -> str:
-    """An exit status in words; None stands for a process that is still there."""
-    if status is None:
-        return "is not answering"
-    if status < 0:
-        name = signal.Signals(-status).name
-        hint = "; the kernel may have ended it for lack of memory" if name == "SIGKILL" else ""
-        return f"was ended by {name}{hint}"
-    return f"ended with exit status {status}"
 
 
 class EngineProcess:

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from numpy.typing import NDArray
 
 from phalanx_proto import errors, wire
 from phalanx_proto.errors import InvalidRequest, PhalanxError, StaleIncarnation, Unauthorized, WrongRun
@@ -74,14 +75,13 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
     def __init__(self, state: WorkerState, token: str) -> None:
         self._state, self._token = state, token
         self._run: tuple[str, int] | None = None
+        self._stream: object = None
 
     def authorize(self, context: Context) -> dict[str, str]:
         """The call's metadata; raises Unauthorized without the right token."""
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         if not hmac.compare_digest(metadata.get("phalanx-token", "").encode(), self._token.encode()):
-            raise Unauthorized(
-                "the token is missing or wrong; only the coordinator that started this worker can use it"
-            )
+            raise Unauthorized("the token is missing or wrong; only the coordinator that started this worker can use it")
         return metadata
 
     def _caller(self, context: Context) -> tuple[str, int]:
@@ -106,15 +106,11 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         return wire.handshake_response(self._state.handshake())
 
     @_unary
-    async def MissingBlobs(
-        self, request: messages.MissingBlobsRequest, context: Context
-    ) -> messages.MissingBlobsResponse:
+    async def MissingBlobs(self, request: messages.MissingBlobsRequest, context: Context) -> messages.MissingBlobsResponse:
         """Which of the digests are not here."""
         return messages.MissingBlobsResponse(digests=self._state.blobs.missing(request.digests))
 
-    async def PutBlob(
-        self, requests: AsyncIterator[messages.PutBlobRequest], context: Context
-    ) -> messages.PutBlobResponse:
+    async def PutBlob(self, requests: AsyncIterator[messages.PutBlobRequest], context: Context) -> messages.PutBlobResponse:
         """Store one blob."""
         try:
             self.authorize(context)
@@ -147,7 +143,7 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         run, incarnation = self._caller(context)
         if self._run is not None and self._run[0] == run and incarnation < self._run[1]:
             raise StaleIncarnation(f"this worker is incarnation {self._run[1]} of the run, not {incarnation}")
-        self._run = None
+        self._run = self._stream = None
         canary, cost = await self._state.open(run_opening(request))
         self._run = (run, incarnation)
         return messages.OpenResponse(canary=canary, receipt=wire.receipt_message(cost))
@@ -158,18 +154,21 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
     ) -> AsyncIterator[messages.TrainResponse]:
         """Updates in lockstep."""
         self._check_run(context)
+        stream = self._stream = object()
         plan, parameters = None, None
         async for request in requests:
+            if self._stream is not stream:
+                raise StaleIncarnation("a newer stream or run has taken the place of this one")
             if request.HasField("plan"):
                 if plan is not None:
                     raise InvalidRequest(f"the parameters of update {plan.update} are not complete")
                 plan, parameters = request.plan, self._state.assembler(request.plan.update)
             if plan is None or parameters is None:
                 raise InvalidRequest("parameters came without the plan of their update")
-            parameters.add(request.parameters.offset, request.parameters.data, request.parameters.checksum)
+            if request.HasField("parameters"):
+                parameters.add(request.parameters.offset, request.parameters.data, request.parameters.checksum)
             if parameters.complete:
-                rows = np.frombuffer(plan.rows, "<i4")
-                nodes, cost = await self._state.nodes(plan.update, plan.lo, plan.hi, rows)
+                nodes, cost = await self._state.nodes(plan.update, plan.lo, plan.hi, row_ids(plan.rows))
                 for response in wire.node_messages(plan.update, nodes, cost):
                     yield response
                 plan = None
@@ -191,9 +190,16 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         """Unbind the run."""
         if self._run is not None:
             self._check_run(context)
-            self._run = None
+            self._run = self._stream = None
             await self._state.close()
         return messages.CloseResponse()
+
+
+def row_ids(data: bytes) -> NDArray[np.int32]:
+    """The row ids of a plan."""
+    if len(data) % 4:
+        raise InvalidRequest(f"row ids are int32, but {len(data)} bytes of them came")
+    return np.frombuffer(data, "<i4")
 
 
 def run_opening(request: messages.OpenRequest) -> RunOpening:
@@ -203,7 +209,7 @@ def run_opening(request: messages.OpenRequest) -> RunOpening:
         dtype=cast(DType, fit.dtype), parameters=fit.parameters, metrics=fit.metrics, outputs=0, block=fit.block,
         score_block=0,
     )  # fmt: skip
-    schedule = Schedule(rows=fit.rows, batch=max(fit.batch, 1), block=max(fit.block, 1), epochs=1, seed=fit.seed)
+    schedule = Schedule(rows=fit.rows, batch=fit.batch, block=fit.block, epochs=1, seed=fit.seed)
     return RunOpening(
         sizes=sizes,
         schedule=schedule,
@@ -217,7 +223,10 @@ def run_opening(request: messages.OpenRequest) -> RunOpening:
     )
 
 
-class GuardedHealth(health.aio.HealthServicer):
+AsyncHealth: Any = health.aio.HealthServicer  # type: ignore[attr-defined]
+
+
+class GuardedHealth(AsyncHealth):  # type: ignore[misc]
     """Standard health, for those who know the token."""
 
     def __init__(self, authorize: Callable[[Context], Any]) -> None:

@@ -5,8 +5,9 @@ thread so that other calls are answered; work that is over in a moment runs at o
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -15,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_proto import tensors
-from phalanx_proto.errors import InvalidRequest, WrongRun
+from phalanx_proto.errors import EngineFailed, InvalidRequest, PhalanxError, WrongRun
 from phalanx_proto.experiment import Sizes
 from phalanx_proto.handshake import Handshake
 from phalanx_proto.receipt import Receipt
 from phalanx_proto.schedule import Schedule
+from phalanx_worker import mailbox
 from phalanx_worker.arena import Arena
 from phalanx_worker.blobs import BlobStore
 from phalanx_worker.opening import FitOpening
@@ -90,12 +92,13 @@ class RunOpening:
 
     def check(self) -> None:
         """Sizes that cannot be: InvalidRequest naming all of them."""
-        rows = self.schedule.rows
+        rows, batch = self.schedule.rows, self.schedule.batch
         problems = [
             text
             for wrong, text in (
                 (self.sizes.dtype not in ("float32", "float64"), f"dtype {self.sizes.dtype!r}"),
-                (not 1 <= self.sizes.block <= max(self.schedule.batch, 1), f"a block of {self.sizes.block} rows"),
+                (batch < 1, f"a batch of {batch} rows"),
+                (not 1 <= self.sizes.block <= max(batch, 1), f"a block of {self.sizes.block} rows"),
                 (self.sizes.parameters < 1, f"{self.sizes.parameters} parameters"),
                 (not 1 <= rows < 1 << 31, f"{rows} rows"),
                 (
@@ -132,16 +135,30 @@ class WorkerState:
 
     async def _run(self, kind: str, work: Callable[[], Result]) -> Result:
         """Run engine work under the watchdog, on the loop if the last of its kind was short."""
+        if self._took.get(kind, float("inf")) >= INLINE:
+            # A caller may go away; what the thread does goes on, and stays watched.
+            return await asyncio.shield(asyncio.create_task(self._in_thread(kind, work)))
         async with self._busy:
             with self._watchdog.watching(kind):
-                started = time.monotonic()
-                if self._took.get(kind, float("inf")) < INLINE:
-                    result = work()
-                else:
-                    result = await asyncio.get_running_loop().run_in_executor(self._thread, work)
-                if kind in self._took:
-                    self._took[kind] = time.monotonic() - started
-                return result
+                return self._timed(kind, work)
+
+    async def _in_thread(self, kind: str, work: Callable[[], Result]) -> Result:
+        async with self._busy:
+            with self._watchdog.watching(kind):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, kind, work)
+
+    def _timed(self, kind: str, work: Callable[[], Result]) -> Result:
+        """The work's result; raises EngineFailed for what JAX raises."""
+        started = time.monotonic()
+        try:
+            return work()
+        except PhalanxError:
+            raise
+        except Exception as error:
+            raise EngineFailed(f"{kind}: {type(error).__name__}: {error}") from error
+        finally:
+            if kind in self._took:
+                self._took[kind] = time.monotonic() - started
 
     def _measured_resident(self) -> int | None:
         now = time.monotonic()
@@ -153,37 +170,45 @@ class WorkerState:
     async def open(self, run: RunOpening) -> tuple[str, Receipt]:
         """Inspect, compile and bind; returns the canary."""
         started = time.perf_counter_ns()
-        run.check()
         await self.close()
+        run.check()
         artifact = self.blobs.bytes(run.program)
-        initial = np.frombuffer(self.blobs.bytes(run.parameters_digest), run.sizes.dtype)
-        if len(initial) != run.sizes.parameters:
-            raise InvalidRequest(f"{len(initial)} initial parameters came for a model of {run.sizes.parameters}")
-        await self._inspector.admit(artifact, run.sizes, run.x, run.y)
-        opening = FitOpening(
-            sizes=run.sizes, schedule=run.schedule, artifacts={"gradient": artifact},
-            slots=1 + len(self._followers.engines), weights=(), held=1,
-        )  # fmt: skip
-        data = [
-            self.blobs.array(run.x_digest, "x", run.x.dtype, run.x.shape),
-            self.blobs.array(run.y_digest, "y", run.y.dtype, run.y.shape),
-        ]
-        work = opening.work_arena()
-        try:
-            opened = self._followers.open(opening, work, data)
-            await asyncio.gather(opened, self._run("open", lambda: self._host.open_member(opening, work, data)))
-            self._work, self._sizes = work, run.sizes
-            rows = np.array(run.canary_rows, np.int32)
-            canary = await self._run("open", lambda: self._host.canary(rows, initial))
-        except BaseException:
-            self._work = work
-            await self.close()
-            raise
-        finally:
-            for arena in data:
-                arena.close()
+        with self._arrays(run) as (x, y, initial):
+            await self._inspector.admit(artifact, run.sizes, run.x, run.y)
+            opening = FitOpening(
+                sizes=run.sizes, schedule=run.schedule, artifacts={"gradient": artifact},
+                slots=1 + len(self._followers.engines), weights=(), held=1,
+            )  # fmt: skip
+            canary = await self._bind(opening, [x, y], initial["initial"], np.array(run.canary_rows, np.int32))
         self._took["nodes"] = float("inf")
         return canary, Receipt(total_ns=time.perf_counter_ns() - started, resident=self._host.resident())
+
+    @contextlib.contextmanager
+    def _arrays(self, run: RunOpening) -> Iterator[list[Arena]]:
+        """Arenas with x, y and the initial parameters, from their blobs."""
+        parameters = ArrayType(dtype=run.sizes.dtype, shape=(run.sizes.parameters,))
+        wanted = (("x", run.x_digest, run.x), ("y", run.y_digest, run.y), ("initial", run.parameters_digest, parameters))
+        with contextlib.ExitStack() as stack:
+            found = []
+            for name, digest, kind in wanted:
+                found.append(self.blobs.array(digest, name, kind.dtype, kind.shape))
+                stack.callback(found[-1].close)
+            yield found
+
+    async def _bind(self, opening: FitOpening, data: Sequence[Arena], initial: NDArray[Any], rows: NDArray[np.int32]) -> str:
+        """Bind the fit in every engine and return the canary; whatever fails, no engine stays in it."""
+        work = self._work = opening.work_arena()
+        try:
+            await side_by_side(
+                self._followers.open(opening, work, data),
+                self._run("open", lambda: self._host.open_member(opening, work, data)),
+            )
+            canary = await self._run("open", lambda: self._host.canary(rows, initial))
+        except BaseException:
+            await self.close()
+            raise
+        self._sizes = opening.sizes
+        return canary
 
     def assembler(self, update: int) -> tensors.Assembler:
         """Room for the parameters of one update, where the engines read them."""
@@ -217,6 +242,15 @@ class WorkerState:
         if self._work is None:
             return
         await self._run("close", self._host.close_member)
+        mailbox.let_go(self._work)  # the host knows of no fit where opening it failed
         await self._followers.released(deadline=60.0)
         self._work.close()
         self._work = self._sizes = None
+
+
+async def side_by_side(*parts: Coroutine[Any, Any, Any]) -> None:
+    """Await all of them to their ends, then raise the first failure."""
+    ended = await asyncio.gather(*parts, return_exceptions=True)
+    for outcome in ended:
+        if isinstance(outcome, BaseException):
+            raise outcome

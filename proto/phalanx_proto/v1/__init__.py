@@ -1,0 +1,1 @@
+"""The generated messages and services of protocol version 1."""

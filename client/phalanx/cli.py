@@ -1,0 +1,42 @@
+"""The command line: ``phalanx fit``, ``simulate``, ``regression``, ``inventory`` and ``worker``."""
+
+from typing import Annotated
+
+import typer
+
+from phalanx.commands import fit, inventory, regression, simulate, worker
+from phalanx.console import EXIT_CODES, Commands, end_on_signals
+from phalanx_proto.version import VERSION
+
+EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
+
+app = typer.Typer(
+    cls=Commands, epilog=EPILOG, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)  # fmt: skip
+app.command(epilog=EPILOG)(fit.fit)
+app.command(epilog=EPILOG)(simulate.simulate)
+app.command(epilog=EPILOG)(regression.regression)
+app.command()(inventory.inventory)
+app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)(worker.worker)  # fmt: skip
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"phalanx {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def phalanx(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Fit models and run simulations in lockstep on the machines you already reach. Where it runs changes no bit of a result."""
+
+
+def main() -> None:
+    """The entry point of the ``phalanx`` script."""
+    end_on_signals()
+    app()

@@ -1,0 +1,42 @@
+"""``phalanx simulate``: pi by counting points, exactly."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from phalanx import api
+from phalanx.commands import options
+from phalanx.commands.placement import execution
+from phalanx.commands.problems import Problems
+from phalanx.console import print_result
+from phalanx.progress import shown
+
+Samples = Annotated[
+    int, typer.Option(parser=options.whole_number, metavar="N", help="Points to draw, at most 10^12; 1e9 is read as well.")
+]
+Chunk = Annotated[
+    int | None,
+    typer.Option(
+        parser=options.whole_number, metavar="N", rich_help_panel=options.WHERE,
+        help="Samples that an engine takes at a time. [default: by the number of samples and engines]",
+    ),
+]  # fmt: skip
+
+
+def simulate(
+    samples: Samples,
+    seed: options.Seed = 42,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    cluster: options.Cluster = None,
+    chunk: Chunk = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Estimate pi from random points; the count of hits is exact and the same wherever it is computed."""
+    where = execution(workers=workers, cluster=cluster, device=device, dtype="float32" if device == "mps" else None, chunk=chunk)
+    with shown(quiet, sys.stderr) as listener:
+        found = api.monte_carlo(samples=samples, seed=seed, execution=where, output=output, progress=listener)
+    print_result(found.document(), found.summary(), as_json)
