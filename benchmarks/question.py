@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from benchmarks.contenders import Contender, Sample
@@ -124,11 +124,11 @@ def fastest_group(text: str, case: str, groups: tuple[str, ...], singles: tuple[
     return verdict
 
 
-def disagreements(question: Question, measured: Measured, exact: Iterable[str]) -> list[str]:
-    """Lines on check values of exact contenders that differ from the case's first one by more than the tolerance."""
-    lines, chosen = [], set(exact)
+def disagreements(question: Question, measured: Measured, exact: Collection[tuple[str, str]]) -> list[str]:
+    """Lines on check values of ``exact`` (case, contender) that differ by more than the tolerance from the case's first."""
+    lines = []
     for case in question.cases:
-        rows = [s for s in measured.samples if s.case == case and s.contender in chosen and not s.failure]
+        rows = [s for s in measured.samples if s.case == case and (case, s.contender) in exact and not s.failure]
         for sample in rows:
             if not math.isclose(sample.check, rows[0].check, rel_tol=question.tolerance):
                 lines.append(

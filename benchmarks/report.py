@@ -150,7 +150,7 @@ def _goals(question: Question, measured: Measured) -> Iterator[str]:
 
 def _doubts(question: Question, measured: Measured, scale: Scale) -> Iterator[str]:
     """Check values that differ, runs that failed, processes that stayed."""
-    exact = {c.name for case in question.cases for c in question.contenders(case, scale) if c.exact}
+    exact = {(case, c.name) for case in question.cases for c in question.contenders(case, scale) if c.exact}
     lines = disagreements(question, measured, exact)
     for sample in measured.samples:
         if sample.failure:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from phalanx_worker.environment import engine_environment
 
@@ -26,6 +27,10 @@ RUN = uuid.uuid4().hex
 os.environ[MARK] = RUN
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="test-run-")
+
+# Property tests try the same examples in every run, and none is judged by the clock.
+settings.register_profile("phalanx", derandomize=True, deadline=None, database=None)
+settings.load_profile("phalanx")
 
 STARTED = time.time() - 1.0
 HERE = Path(__file__).parent

@@ -34,11 +34,11 @@ class Actor:
         features, labels = jnp.asarray(fixture.features), jnp.asarray(fixture.labels, jnp.int32)
         layers: Any = ravel_pytree([(jnp.asarray(w), jnp.asarray(b)) for w, b in fixture.layers()])[1]
 
-        def gradient(flat: Any, ids: Any, weight: Any, features: Any, labels: Any) -> Any:
-            return jax.grad(lambda p: loss_sum(layers(p), features[ids], labels[ids], weight))(flat)
+        def loss(flat: Any, ids: Any, weight: Any, features: Any, labels: Any) -> Any:
+            return loss_sum(layers(flat), features[ids], labels[ids], weight)
 
-        compiled = jax.jit(gradient)
-        self.call = lambda flat, ids, weight: np.asarray(compiled(flat, ids, weight, features, labels))
+        compiled: Any = jax.jit(jax.grad(loss))
+        self.call: Any = lambda flat, ids, weight: np.asarray(compiled(flat, ids, weight, features, labels))
         self.dtype = fixture.dtype
 
     def gradient(self, update: int, flat: np.ndarray) -> np.ndarray:

@@ -1,9 +1,10 @@
-"""The calls: ``fit``, ``monte_carlo``, ``regression``, ``inventory``. They change only where, never what."""
+"""The calls: ``fit``, ``monte_carlo``, ``regression``, ``inventory``. An execution changes only where, never what."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from phalanx import datasets
+from phalanx.checks import Faults
 from phalanx.executions import local
 from phalanx.models import Model, classifier, sequential
 from phalanx.results import Fitted, Simulation
@@ -16,6 +17,8 @@ from phalanx_proto.jobs import FitRequest, Listener, Progress, Reproducible, Sim
 if TYPE_CHECKING:
     from phalanx_worker.inventory import Inventory
 
+MAX_SAMPLES = 10**12
+
 
 def _silent(progress: Progress) -> None:
     """No listener."""
@@ -26,6 +29,7 @@ def fit(
     train: Rows,
     config: Training,
     *,
+    test: Rows | None = None,
     execution: Execution | None = None,
     reproducible: Reproducible = "any",
     output: str | Path | None = None,
@@ -33,26 +37,32 @@ def fit(
 ) -> Fitted:
     """Fit ``model`` on training rows as ``config`` says, where ``execution`` says (None: this CPU, float64).
 
-    ``reproducible="bitwise"`` refuses members that compute other bits than the canonical engine. ``output`` names a new
-    directory for manifest, status and result. Everything that is wrong is raised before anything starts, all of it in
-    one ``InvalidExperiment``; rows of a protected role raise ``ProtectedRole``; an absent device ``Unavailable``.
+    ``test`` rows are scored once, after the fit; ``fitted.evaluate`` scores others later. ``reproducible="bitwise"``
+    refuses members that compute other bits than the canonical engine. ``output`` names a new directory for manifest,
+    status and result. ``progress`` is called with each ``Progress``, on another thread, and must return at once.
+
+    What is wrong is raised before anything starts: the values of the experiment as one ``InvalidExperiment`` with every
+    problem, rows of a protected role as ``ProtectedRole``, an absent device or slot as ``Unavailable``. ``NonFinite``
+    stops a fit before the update that would spoil it; ``WorkerLost`` names the member that left. On an interrupt
+    everything that was started ends before ``KeyboardInterrupt`` is raised.
     """
     from phalanx.embedded import EMBEDDED
 
     _require(isinstance(model, Model), "model", "phalanx.classifier or phalanx.regressor", model)
     _require(isinstance(config, Training), "config", "phalanx.training", config)
-    if not isinstance(train, Rows):
-        raise ProtectedRole(f"fit takes the training rows of a partition, such as parts.train, not a {type(train).__name__}")
-    if reproducible not in ("any", "bitwise"):
-        raise InvalidExperiment(f"reproducible must be 'any' or 'bitwise', not {reproducible!r}")
+    _require_rows("train", train)
+    if test is not None:
+        _require_rows("test", test)
+    if reproducible not in get_args(Reproducible):
+        raise InvalidExperiment(f"reproducible must be 'any' or 'bitwise', not {reproducible!r:.60}")
     request = FitRequest(
         model=model.network.spec, initial=model.network.parameters, loss=model.loss,
         optimizer=model.optimizer_spec(config.rate), standardize=model.standardize, float_targets=model.float_targets,
-        train=train, validation=config.validation, epochs=config.epochs, batch=config.batch, block=config.block,
-        seed=config.seed, shuffle=config.shuffle, keep_best=config.keep_best, execution=execution or local(),
+        train=train, validation=config.validation, test=test, epochs=config.epochs, batch=config.batch, block=config.block,
+        seed=config.seed, shuffle=config.shuffle, keep_best=config.keep_best, execution=_execution(execution),
         reproducible=reproducible,
     )  # fmt: skip
-    directory = None if output is None else Path(output)
+    directory = _directory(output)
     return Fitted(EMBEDDED.run(lambda coordinator: coordinator.fit(request, progress or _silent, directory)))
 
 
@@ -64,14 +74,19 @@ def monte_carlo(
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Simulation:
-    """Estimate pi from ``samples`` points (1 to 10**12) of stream ``seed``: an exact count, the same wherever it runs."""
+    """Estimate pi from ``samples`` points (1 to 10**12) of stream ``seed``: an exact count, the same wherever it runs.
+
+    ``output`` and ``progress`` are as in ``fit``. Raises ``InvalidExperiment`` with all faults, ``Unavailable``,
+    ``WorkerLost``.
+    """
     from phalanx.embedded import EMBEDDED
 
-    for name, value in (("samples", samples), ("seed", seed)):
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidExperiment(f"{name} must be a whole number, not {value!r}")
-    request = SimulationRequest(samples=int(samples), seed=int(seed), execution=execution or local())
-    directory = None if output is None else Path(output)
+    faults = Faults()
+    samples = faults.whole("samples", samples, 1, MAX_SAMPLES)
+    seed = faults.seed(seed)
+    faults.settle()
+    request = SimulationRequest(samples=samples, seed=seed, execution=_execution(execution))
+    directory = _directory(output)
     return Simulation(EMBEDDED.run(lambda coordinator: coordinator.simulate(request, progress or _silent, directory)))
 
 
@@ -87,8 +102,15 @@ def regression(
 ) -> Fitted:
     """The analytic fixture: binary logistic regression on eight procedural features and a bias.
 
-    Parameters start at zero; each of ``steps`` updates is plain gradient descent on all ``samples`` rows.
+    Parameters (8 coefficients, then the intercept) start at zero; each of ``steps`` updates is plain gradient descent
+    on all ``samples`` rows, at most 10**7. Raises ``InvalidExperiment`` with all faults, and what ``fit`` raises.
     """
+    faults = Faults()
+    samples = faults.whole("samples", samples, 1, datasets.MAX_SAMPLES)
+    steps = faults.whole("steps", steps, 1)
+    rate = faults.real("rate", rate, 0.0, open_low=True)
+    seed = faults.seed(seed)
+    faults.settle()
     rows = datasets.procedural(samples, seed).rows()
     inputs = rows.x.shape[1]
     network = sequential(seed).dense(inputs, 1, initialization="zeros")
@@ -98,17 +120,31 @@ def regression(
 
 
 def inventory() -> "Inventory":
-    """What this machine has: CPUs, limits, memory, accelerators and why one was not found."""
+    """What this machine has: CPUs, limits, memory, accelerators and why one was not found. ``summary()`` shows it."""
     from phalanx.embedded import EMBEDDED
 
     return EMBEDDED.run(lambda coordinator: coordinator.inventory())
 
 
 def shutdown() -> None:
-    """End the engines that are kept warm between calls. They end with this process anyway."""
+    """End the engines that are kept warm between calls. They end with this process anyway; a later call starts new ones."""
     from phalanx.embedded import EMBEDDED
 
     EMBEDDED.close()
+
+
+def _execution(given: Execution | None) -> Execution:
+    _require(given is None or isinstance(given, Execution), "execution", "phalanx.local, device or cluster", given)
+    return local() if given is None else given
+
+
+def _directory(output: str | Path | None) -> Path | None:
+    return None if output is None else Path(output).expanduser()
+
+
+def _require_rows(role: str, rows: object) -> None:
+    if not isinstance(rows, Rows):
+        raise ProtectedRole(f"{role} takes rows of a partition, such as parts.{role}, not a {type(rows).__name__}")
 
 
 def _require(holds: bool, name: str, maker: str, value: object) -> None:

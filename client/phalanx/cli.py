@@ -8,7 +8,7 @@ from phalanx.commands import fit, inventory, regression, simulate, worker
 from phalanx.console import EXIT_CODES, Commands, end_on_signals
 from phalanx_proto.version import VERSION
 
-EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
+EPILOG = "\n".join(["Exit codes", *(f"{code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())])
 
 app = typer.Typer(
     cls=Commands, epilog=EPILOG, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -33,10 +33,10 @@ def _version(asked: bool) -> None:
 def phalanx(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Fit models and run simulations in lockstep on the machines you already reach. Where it runs changes no bit of a result."""
+    """Fit models and run simulations in lockstep on the machines you already reach; the place changes no bit of a result."""
 
 
 def main() -> None:
     """The entry point of the ``phalanx`` script."""
     end_on_signals()
-    app()
+    app(prog_name="phalanx")

@@ -75,7 +75,8 @@ def _report(error: Exception) -> int:
     describe = getattr(error, "format_message", None)
     if describe is not None:  # Typer's own, of a wrong option or value
         path = getattr(getattr(error, "ctx", None), "command_path", "phalanx")
-        complain(f"{describe()}\nSee: {path} --help")
+        if describe():  # empty where the help was shown instead
+            complain(f"{describe()}\nSee: {path} --help")
         return int(getattr(error, "exit_code", 2))
     complain(f"unforeseen {type(error).__name__}: {error}")
     for frame in traceback.extract_tb(error.__traceback__)[-_FRAMES:]:

@@ -106,9 +106,7 @@ class Dataset:
         seed = faults.seed(seed)
         # As close to one as this, train would be left with nothing but a rounding error.
         if not faults.problems and validation + test > 1.0 - 1e-9:
-            faults.add(
-                f"validation and test are fractions of all rows: {validation:g} + {test:g} leaves none to train on"
-            )
+            faults.add(f"validation and test are fractions of all rows: {validation:g} + {test:g} leaves none to train on")
         faults.settle()
         labels = np.zeros(len(self), np.int64) if self.classes is None else self.targets.astype(np.int64)
         roles = partition.assign(labels, self.groups, validation, test, seed)
@@ -193,9 +191,7 @@ def _finite(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
         where = [int(i) for i in np.unravel_index(int(np.argmin(finite)), copy.shape)]
         place = f"row {where[0]}" + (f", column {where[1]}" if len(where) > 1 else "")
         total = copy.size - int(np.count_nonzero(finite))
-        raise InvalidRequest(
-            f"{name} has {copy[tuple(where)]} at {place} (counted from 0), one of {total:,} such values"
-        )
+        raise InvalidRequest(f"{name} has {copy[tuple(where)]} at {place} (counted from 0), one of {total:,} such values")
     return _frozen(copy)
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
 from phalanx_coordinator.session import Coordinator, LogSink
-from phalanx_proto.errors import Cancelled
+from phalanx_proto.errors import Cancelled, InvalidRequest
 
 Result = TypeVar("Result")
 Work = Callable[[Coordinator], Coroutine[Any, Any, Result]]
@@ -35,14 +35,20 @@ class Embedded:
         self.log: LogSink | None = None
 
     def run(self, work: Work[Result]) -> Result:
-        """Carry out ``work`` on the coordinator and wait. An interrupt cancels it and waits until it has ended."""
+        """Carry out ``work`` on the coordinator and wait. An interrupt cancels it and waits until it has ended.
+
+        Raises ``InvalidRequest`` when called by a listener, which would wait for itself.
+        """
         loop, coordinator = self._ensure()
+        if threading.current_thread() is self._thread:
+            raise InvalidRequest("a progress listener cannot start other work: note what it needs and do that later")
         future = asyncio.run_coroutine_threadsafe(work(coordinator), loop)
         try:
             return self._wait(future)
         except KeyboardInterrupt:
             future.cancel()
-            asyncio.run_coroutine_threadsafe(coordinator.close(), loop).result(CLOSING)
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(coordinator.close(), loop).result(CLOSING)
             raise
         except CancelledError:
             raise Cancelled("the work was cancelled; everything it started has ended") from None

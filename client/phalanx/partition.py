@@ -57,8 +57,7 @@ def _by_group(labels: Indices, groups: Indices, fractions: NDArray[np.float64], 
     roles_wanted = np.flatnonzero(fractions > 0)
     if num_groups < len(roles_wanted):
         raise InvalidRequest(
-            f"{num_groups} groups cannot fill {_listed(roles_wanted)} without splitting one: "
-            "give more groups or drop a role"
+            f"{num_groups} groups cannot fill {_listed(roles_wanted)} without splitting one: give more groups or drop a role"
         )
     sizes = np.bincount(groups)
     kinds = np.unique(_majority(labels, groups) * (len(labels) + 1) + sizes, return_inverse=True)[1]

@@ -158,5 +158,7 @@ def _bar(stream: TextIO) -> Iterator[Listener]:
 
     latest = _Latest()
     console = Console(file=stream)
-    with Live(get_renderable=latest.render, console=console, refresh_per_second=REFRESHES, transient=True, redirect_stdout=False):
+    with Live(
+        get_renderable=latest.render, console=console, refresh_per_second=REFRESHES, transient=True, redirect_stdout=False
+    ):
         yield latest.tell

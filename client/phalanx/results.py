@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from phalanx_proto import result
 from phalanx_proto.errors import InvalidRequest
-from phalanx_proto.experiment import Rows
+from phalanx_proto.experiment import Role, Rows
 from phalanx_proto.jobs import EpochRecord, FitOutcome, Level, MemberReport, Score, Seconds, SimulationOutcome
 
 
@@ -16,7 +17,7 @@ from phalanx_proto.jobs import EpochRecord, FitOutcome, Level, MemberReport, Sco
 class Evaluation:
     """Mean loss and accuracy over rows of one role; each row was counted once."""
 
-    role: str
+    role: Role
     rows: int
     loss: float
     accuracy: float | None
@@ -49,6 +50,21 @@ class Fitted:
         return self.outcome.fitted.parameters.copy()
 
     @property
+    def train(self) -> Evaluation:
+        """Score of the final parameters on the training rows."""
+        return _evaluation("train", self.outcome.train)
+
+    @property
+    def validation(self) -> Evaluation | None:
+        """Score of the final parameters on the validation rows."""
+        return _evaluation("validation", self.outcome.validation)
+
+    @property
+    def test(self) -> Evaluation | None:
+        """Score on the test rows that ``fit`` was given."""
+        return _evaluation("test", self.outcome.test)
+
+    @property
     def history(self) -> tuple[EpochRecord, ...]:
         """One record an epoch."""
         return self.outcome.history
@@ -78,17 +94,27 @@ class Fitted:
         """Experiment, fingerprints, execution, versions and inventory."""
         return self.outcome.manifest
 
+    def document(self) -> dict[str, Any]:
+        """JSON values: what ``result.json`` of this fit holds."""
+        return result.of_fit(self.outcome)
+
     def evaluate(self, rows: Rows | None) -> Evaluation:
-        """Loss and accuracy over rows of any role, on the canonical CPU engine."""
+        """Loss and accuracy over rows of any role, each counted once, on the canonical CPU engine.
+
+        Raises ``InvalidRequest`` for rows of another width, or labels that the model does not know.
+        """
         from phalanx.embedded import EMBEDDED
 
         if not isinstance(rows, Rows):
             raise InvalidRequest("evaluate takes the rows of a partition, such as parts.test; this partition has none of them")
         score = EMBEDDED.run(lambda coordinator: coordinator.evaluate(self.outcome.fitted, rows))
-        return Evaluation(role=rows.role, rows=score.rows, loss=score.loss, accuracy=score.accuracy)
+        return _evaluation(rows.role, score)
 
     def outputs(self, x: ArrayLike) -> NDArray[Any]:
-        """Outputs [rows, O] for features [rows, F]: class probabilities, or values."""
+        """Outputs [rows, O] in the group dtype, for features [rows, F] or one row [F]: class probabilities, or values.
+
+        The loss ``logistic`` has one output a row: the probability of class 1. Raises ``InvalidRequest``.
+        """
         from phalanx.embedded import EMBEDDED
 
         features = np.asarray(x, np.float64)
@@ -101,8 +127,8 @@ class Fitted:
         if spec.float_targets:
             return outputs
         if spec.loss == "logistic":
-            return (outputs[:, 0] > 0.5).astype(np.int32)
-        return outputs.argmax(axis=1).astype(np.int32)
+            return np.asarray(outputs[:, 0] > 0.5, np.int32)
+        return np.asarray(outputs.argmax(axis=1), np.int32)
 
     def summary(self) -> str:
         """A few lines: digest, scores, members, time."""
@@ -115,6 +141,8 @@ class Fitted:
         if outcome.validation is not None:
             best = "" if outcome.best_epoch is None else f" (best epoch {outcome.best_epoch})"
             lines.append(f"validation  {describe(outcome.validation)}{best}")
+        if outcome.test is not None:
+            lines.append(f"test        {describe(outcome.test)}")
         lines += [f"member      {describe_member(member)}" for member in outcome.members]
         lines.append(f"seconds     {describe_seconds(outcome.seconds, 'updates')}")
         return "\n".join([*lines, *(f"note        {note}" for note in outcome.notes)])
@@ -174,6 +202,10 @@ class Simulation:
         """Experiment, execution, versions and inventory."""
         return self.outcome.manifest
 
+    def document(self) -> dict[str, Any]:
+        """JSON values: what ``result.json`` of this simulation holds."""
+        return result.of_simulation(self.outcome)
+
     def summary(self) -> str:
         """A few lines: estimate, hits, members, time."""
         lines = [
@@ -186,6 +218,16 @@ class Simulation:
 
     def __repr__(self) -> str:
         return f"Simulation(estimate={self.estimate!r}, hits={self.hits}, samples={self.samples})"
+
+
+@overload
+def _evaluation(role: Role, score: Score) -> Evaluation: ...
+@overload
+def _evaluation(role: Role, score: None) -> None: ...
+def _evaluation(role: Role, score: Score | None) -> Evaluation | None:
+    if score is None:
+        return None
+    return Evaluation(role=role, rows=score.rows, loss=score.loss, accuracy=score.accuracy)
 
 
 def describe(score: Score) -> str:

@@ -152,6 +152,8 @@ def check_evaluation(fitted: FittedParts, rows: Rows) -> None:
         raise InvalidRequest(f"the rows have {rows.x.shape[-1]} features, the model takes {model.inputs}")
     if not np.isfinite(rows.x).all():
         raise InvalidRequest("a feature is not finite")
+    if len(rows.y) != len(rows):
+        raise InvalidRequest(f"there are {len(rows.y)} targets for {len(rows)} rows")
     labels = np.issubdtype(rows.y.dtype, np.integer)
     if labels == spec.float_targets:
         raise InvalidRequest("the rows have labels where the model gives values, or the reverse")
@@ -159,6 +161,8 @@ def check_evaluation(fitted: FittedParts, rows: Rows) -> None:
         classes = 2 if spec.loss == "logistic" else model.outputs
         if int(rows.y.min()) < 0 or int(rows.y.max()) >= classes:
             raise InvalidRequest(f"a label lies outside 0 to {classes - 1}, which this model knows")
+    elif rows.y.shape != (len(rows), model.outputs):
+        raise InvalidRequest(f"the targets are {list(rows.y.shape)}, the model gives {[len(rows), model.outputs]}")
 
 
 def check_features(fitted: FittedParts, x: np.ndarray) -> None:

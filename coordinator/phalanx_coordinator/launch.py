@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections import deque
@@ -61,14 +62,17 @@ class WorkerProcess:
         """Start the daemon and wait for its ready line; raises Unavailable or WorkerLost, naming it."""
         runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
         self._directory = Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
-        self._process = await asyncio.create_subprocess_exec(
-            *socket_command(self.record, self._directory, oversubscribe),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
+        command = socket_command(self.record, self._directory, oversubscribe)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise Unavailable(f"worker {self.name}: {command[0]} cannot be started: {error.strerror}") from None
         self._tasks = [asyncio.create_task(self._keep_log()), asyncio.create_task(self._renew())]
         ready = await self._ready_line()
-        if not ready.get("ready"):
+        if not ready["ready"]:
             raise Unavailable(f"worker {self.name}: {ready.get('error', 'it did not say why it is not ready')}")
         self.socket = str(ready["socket"])
         self._tasks.append(asyncio.create_task(self._listen()))
@@ -77,17 +81,16 @@ class WorkerProcess:
         assert self._process is not None and self._process.stdout is not None
         try:
             async with asyncio.timeout(self._deadlines.start):
-                line = await self._process.stdout.readline()
+                line = await _line(self._process.stdout)
         except TimeoutError:
-            raise WorkerLost(self._told(f"was not ready within {self._deadlines.start:.0f} s")) from None
+            late = f"was not ready within {self._deadlines.start:.0f} s"
+            raise WorkerLost(self._told(late), worker=self.name) from None
         if not line:
-            raise WorkerLost(self._told(await self._how_it_ended()))
-        try:
-            ready = json.loads(line)
-            assert isinstance(ready, dict)
-        except (ValueError, AssertionError):
+            raise WorkerLost(self._told(await self._how_it_ended()), worker=self.name)
+        ready = _ready(line)
+        if ready is None:
             text = line[:200].decode(errors="replace").strip()
-            raise WorkerLost(self._told(f"said {text!r} instead of its ready line; is it a Phalanx worker?")) from None
+            raise WorkerLost(self._told(f"said {text!r} instead of its ready line; is it a Phalanx worker?"), worker=self.name)
         return ready
 
     async def _renew(self) -> None:
@@ -149,7 +152,7 @@ class WorkerProcess:
                 await asyncio.wait_for(self._process.wait(), GRACE)
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()
+                    os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session of its own
                 await self._process.wait()
             await asyncio.wait(self._tasks, timeout=GRACE)
             self._process._transport.close()  # type: ignore[attr-defined]
@@ -158,6 +161,16 @@ class WorkerProcess:
             shutil.rmtree(self._directory, ignore_errors=True)
         if not self.lost.done():
             self.lost.cancel()
+
+
+def _ready(line: bytes) -> dict[str, Any] | None:
+    """The ready line's values; None where it is no such line."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(found, dict) and "ready" in found and ("socket" in found or not found["ready"])
+    return found if whole else None
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx_proto.errors import Cancelled, InvalidRequest, PhalanxError
 from phalanx_proto.jobs import Listener, Progress
-from phalanx_proto.result import to_text
+from phalanx_proto.result import finite, to_text
 
 STATUS_EVERY = 0.5
 """Seconds between two statuses while nothing but progress changes."""
@@ -70,7 +70,8 @@ class OutputDirectory:
         self._written = time.monotonic()
         status = {
             "state": state, "reason": reason, "phase": last.phase, "done": last.done, "total": last.total or None,
-            "unit": last.unit, "epoch": last.epoch, "loss": last.loss, "validation_loss": last.validation_loss,
+            "unit": last.unit, "epoch": last.epoch, "loss": finite(last.loss),
+            "validation_loss": finite(last.validation_loss),
             "seconds": round(seconds, 3), "pid": os.getpid() if state == "RUNNING" else None,
         }  # fmt: skip
         write_whole(self._path / "status.json", status)

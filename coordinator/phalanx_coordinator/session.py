@@ -5,9 +5,9 @@ started has then ended. ``close`` leaves nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from phalanx_proto.jobs import (
 from phalanx_worker.inventory import Inventory, inventory
 from phalanx_worker.pool import Pool, SlotSpec
 
+Result = TypeVar("Result")
 LogSink = Callable[[str, str], None]
 
 
@@ -122,7 +123,9 @@ class Coordinator:
         if not self._pool.started:
             await self._pool.start()
 
-    async def _guarded(self, work: Any, directory: OutputDirectory) -> Any:
+    async def _guarded(
+        self, work: Callable[[Callable[[], Awaitable[None]]], Awaitable[Result]], directory: OutputDirectory
+    ) -> Result:
         """Run ``work``; engines and daemons stay warm, but for a failure: then all end, since their state is unknown."""
         try:
             outcome = await work(self._start_pool)
@@ -143,7 +146,7 @@ class Coordinator:
             self._log("coordinator", f"the group is not kept for the next run: {error.message}")
             await self._remote.close()
 
-    async def _canonical(self, work: Callable[[Pool], Any]) -> Any:
+    async def _canonical(self, work: Callable[[Pool], Awaitable[Result]]) -> Result:
         if self._pool is None:
             self._pool = Pool([SlotSpec()])
         try:

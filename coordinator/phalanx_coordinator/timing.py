@@ -1,6 +1,7 @@
 """All deadlines in one ordered table. Pure: the clock is an argument."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from phalanx_proto.errors import InvalidRequest
 
@@ -24,7 +25,7 @@ class Deadlines:
 
     def __post_init__(self) -> None:
         table = [("rpc", self.rpc), ("heartbeat", self.heartbeat), ("update", self.update), ("lease", self.lease)]
-        for (name, value), (later, limit) in zip(table, table[1:], strict=False):
+        for (name, value), (later, limit) in pairwise(table):
             if not 0 < value < limit:
                 raise InvalidRequest(f"deadlines must grow: {name} ({value} s) is not below {later} ({limit} s)")
 

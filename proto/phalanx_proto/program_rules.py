@@ -150,11 +150,11 @@ class _Walk:
         own.operations += 1
         if self.visited > self.limits.operations:
             self.refuse(name, f"is one too many; at most {self.limits.operations} operations are accepted")
+        if name == "stablehlo.custom_call":
+            self.custom_call(operation)
         self.attributes(operation, own)
         for result in operation.results:
             own.total += self.tensor(name, result.type)
-        if name == "stablehlo.custom_call":
-            self.custom_call(operation)
         if name == "stablehlo.composite":
             label = ir.StringAttr(operation.attributes["name"]).value
             if not _COMPOSITE.fullmatch(label):

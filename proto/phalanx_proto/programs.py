@@ -5,10 +5,11 @@ one-device program; ``program_rules`` walks the module itself. Both raise Progra
 that may be lost: the parsers below them are C++.
 """
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +21,8 @@ from phalanx_proto.artifacts import DTYPES, ArraySpec, Artifact, Limits, Signatu
 from phalanx_proto.errors import ProgramRefused
 
 PLATFORMS = ("cpu", "cuda")
+FRAMES = "jax_traceback_in_locations_limit"
+"""JAX's setting: stack frames that an operation's location names."""
 _SHARDINGS = ("in_shardings_hlo", "out_shardings_hlo", "_in_named_shardings", "_out_named_shardings")
 
 
@@ -38,8 +41,20 @@ def export_program(
         return function(*values)
 
     program.__name__ = program.__qualname__ = re.sub(r"\W", "_", name)
-    data = bytes(export.export(jax.jit(program), platforms=tuple(platforms))(*arguments).serialize())
+    with _without_source_paths():
+        data = bytes(export.export(jax.jit(program), platforms=tuple(platforms))(*arguments).serialize())
     return Artifact(name=name, data=data, digest=program_digest(data, name=name))
+
+
+@contextlib.contextmanager
+def _without_source_paths() -> Iterator[None]:
+    """Artifacts hold no file names of the machine that made them, and come out smaller."""
+    before = getattr(jax.config, FRAMES)
+    jax.config.update(FRAMES, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(FRAMES, before)
 
 
 def shapes_of(signature: Signature) -> list[jax.ShapeDtypeStruct]:

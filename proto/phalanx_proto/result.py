@@ -1,12 +1,11 @@
 """The document of a finished job: ``result.json``, and what ``--json`` prints. Public values only; null is what is N/A."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from phalanx_proto.jobs import FitOutcome, MemberReport, Score, Seconds, SimulationOutcome
-
-_OF_EVERY_MEMBER = ("name", "backend", "device", "compute_seconds", "resident")
 
 
 def of_fit(outcome: FitOutcome) -> dict[str, Any]:
@@ -52,11 +51,17 @@ def to_text(document: Mapping[str, Any]) -> str:
 
 
 def _score(score: Score | None) -> dict[str, Any] | None:
-    return None if score is None else {"loss": score.loss, "accuracy": score.accuracy, "rows": score.rows}
+    return None if score is None else {"loss": finite(score.loss), "accuracy": score.accuracy, "rows": score.rows}
+
+
+def finite(value: float | None) -> float | None:
+    """A number that JSON can hold; None where it is none, such as the loss of rows on which a model overflows."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _members(members: Sequence[MemberReport], *work: str) -> list[dict[str, Any]]:
-    return [{name: getattr(member, name) for name in (*_OF_EVERY_MEMBER, *work)} for member in members]
+    names = ("name", "backend", "device", *work, "compute_seconds", "resident")
+    return [{name: getattr(member, name) for name in names} for member in members]
 
 
 def _seconds(seconds: Seconds, work: str) -> dict[str, Any]:

@@ -58,9 +58,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
     one = assign(labels, None, 0.2, 0.2, 42)
     np.testing.assert_array_equal(one, assign(labels, None, 0.2, 0.2, 42))
     assert not np.array_equal(one, assign(labels, None, 0.2, 0.2, 43))
-    assert (
-        hashlib.sha256(one.tobytes()).hexdigest() == "c2fe59be3933d8f09245101372d2c3c4bdddb9d183753519a112a584d2989a05"
-    )
+    assert hashlib.sha256(one.tobytes()).hexdigest() == "c2fe59be3933d8f09245101372d2c3c4bdddb9d183753519a112a584d2989a05"
 
 
 def test_a_million_rows() -> None:
@@ -107,9 +105,7 @@ def test_a_class_must_stay_in_train() -> None:
     test=st.sampled_from([0.0, 0.15, 0.25, 0.5]),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_largest_remainder_is_within_a_row_of_the_quota(
-    labels: list[int], validation: float, test: float, seed: int
-) -> None:
+def test_largest_remainder_is_within_a_row_of_the_quota(labels: list[int], validation: float, test: float, seed: int) -> None:
     array = np.array(labels)
     sizes = np.bincount(array)
     wanted = 1 + (validation > 0) + (test > 0)

@@ -77,9 +77,7 @@ def test_the_automatic_choice_is_conservative(slots: int, physical: int | None, 
 
 def test_slots_of_all_members_here_add_up() -> None:
     assert check_allocation([record("a"), record("b", transport="socket")], slots=2, reason=WHY) == []
-    with pytest.raises(
-        Unavailable, match=r"3 CPU slots together \(a 1, b 2\), but 2 are found, because the machine has 2"
-    ):
+    with pytest.raises(Unavailable, match=r"3 CPU slots together \(a 1, b 2\), but 2 are found, because the machine has 2"):
         check_allocation([record("a"), record("b", 2, transport="socket")], slots=2, reason=WHY)
 
 

@@ -78,6 +78,11 @@ def reference_loss(spec: ProgramSpec, parameters: Any, x: Any, y: Any) -> Any:
     return jnp.sum(jnp.mean((z - targets) ** 2, axis=1))
 
 
+@functools.cache
+def reference_gradient(spec: ProgramSpec) -> Callable[..., Any]:
+    return jax.jit(jax.value_and_grad(lambda parameters, x, y: reference_loss(spec, parameters, x, y)))
+
+
 def blocks(x: Any, y: Any, padding: float, label: int) -> list[tuple[Any, Any, Any]]:
     """The batch in blocks; the last is filled up with rows of weight 0 that hold rubbish."""
     found = []
@@ -106,7 +111,7 @@ def test_block_sums_are_the_gradient_of_the_whole_batch(loss: Loss, float_target
     parameters, x, y = make_batch(spec)
     results = [program(parameters, *block, KEY) for block in blocks(x, y, padding=1e30, label=-7)]
     gradient, total, weight, metrics = (sum(np.asarray(result[part], np.float64) for result in results) for part in range(4))
-    wanted_total, wanted = jax.value_and_grad(lambda p: reference_loss(spec, p, x, y))(jnp.asarray(parameters))
+    wanted_total, wanted = reference_gradient(spec)(parameters, x, y)
     assert difference(gradient, wanted) <= TOLERANCE[dtype]
     assert difference(total, wanted_total) <= TOLERANCE[dtype]
     assert weight == ROWS
@@ -119,7 +124,7 @@ def test_activations_have_the_usual_derivative(activation: Activation) -> None:
     parameters, x, y = make_batch(spec)
     block = blocks(x, y, padding=0, label=0)[0]
     found = calls(spec)["gradient"](parameters, *block, KEY)[0]
-    wanted = jax.grad(lambda p: reference_loss(spec, p, block[0], block[1]))(jnp.asarray(parameters))
+    _, wanted = reference_gradient(spec)(parameters, block[0], block[1])
     assert difference(found, wanted) <= TOLERANCE["float64"]
 
 
@@ -151,8 +156,7 @@ def test_weights_multiply_the_losses_of_their_rows() -> None:
     weight = np.zeros(BLOCK)
     weight[[3, 5]] = 2.0, 0.5
     gradient, total, weights, _ = program(parameters, x[:BLOCK], y[:BLOCK], weight, KEY)
-    rows = [jax.value_and_grad(lambda p, i=i: reference_loss(spec, p, x[i : i + 1], y[i : i + 1]))(jnp.asarray(parameters))
-            for i in (3, 5)]  # fmt: skip
+    rows = [reference_gradient(spec)(parameters, x[i : i + 1], y[i : i + 1]) for i in (3, 5)]
     assert weights == 2.5
     assert difference(total, 2 * rows[0][0] + rows[1][0] / 2) <= 1e-13
     assert difference(gradient, 2 * rows[0][1] + rows[1][1] / 2) <= 1e-13
@@ -197,7 +201,8 @@ def test_of_equal_outputs_the_first_is_the_answer() -> None:
 
 
 def test_predictions_are_probabilities_or_raw_outputs() -> None:
-    for loss, wanted in (("cross_entropy", jax.nn.softmax), ("logistic", jax.nn.sigmoid), ("mse", jnp.asarray)):
+    cases: dict[Loss, Any] = {"cross_entropy": jax.nn.softmax, "logistic": jax.nn.sigmoid, "mse": jnp.asarray}
+    for loss, wanted in cases.items():
         spec = make_spec(loss=loss)
         parameters, x, _ = make_batch(spec)
         (outputs,) = calls(spec)["predict"](parameters, x)

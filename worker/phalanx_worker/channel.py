@@ -21,7 +21,6 @@ MAXIMUM = 1 << 30
 """Bytes of one payload; larger values travel in an arena."""
 DESCRIPTORS = 8
 """Descriptors of one message at most."""
-CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,9 @@ class Decoder:
 def receive(sock: socket.socket, decoder: Decoder) -> Message | None:
     """The next message from a blocking socket; None at its end. Raises TimeoutError as the socket does."""
     while (message := decoder.next()) is None:
-        data, descriptors, _, _ = socket.recv_fds(sock, 1 << 16, DESCRIPTORS, CLOSE_ON_EXEC)
+        data, descriptors, _, _ = socket.recv_fds(sock, 1 << 16, DESCRIPTORS)
+        for descriptor in descriptors:  # recv_fds ignores the flag that would do this
+            os.set_inheritable(descriptor, False)
         if not data:
             return None
         decoder.feed(data, descriptors)

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from phalanx_worker.admission import Admission
 from phalanx_worker.allocation import require_slots
 from phalanx_worker.blobs import BlobStore
 from phalanx_worker.confinement import confine, memory_bound
-from phalanx_worker.environment import engine_environment
+from phalanx_worker.environment import enter
 from phalanx_worker.housing import EXIT_OVERRUN, EXIT_SETUP, Housing, beat, keep_lease
 from phalanx_worker.identity import handshake
 from phalanx_worker.inspection import Inspector
@@ -48,18 +48,23 @@ class Settings:
     """Seconds within which a line must come on standard input."""
 
 
-def parse(arguments: Sequence[str], first_line: str) -> Settings:
-    """Settings from the arguments and the first line; raises InvalidRequest."""
-    parser = argparse.ArgumentParser(prog="phalanx worker", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--slots", type=int, default=1)
-    parser.add_argument("--backend", choices=("cpu", "cuda", "mps"), default="cpu")
-    parser.add_argument("--ordinal", type=int, default=0)
-    parser.add_argument("--oversubscribe", action="store_true")
-    parser.add_argument("--directory", type=Path, help="a private directory for the socket; default: a new one")
-    parser.add_argument("--deadline", type=float, default=900.0, help="seconds one piece of work may take")
-    known = parser.parse_args(arguments)
+def parser() -> argparse.ArgumentParser:
+    """The arguments of a worker."""
+    found = argparse.ArgumentParser(prog="phalanx worker", description=__doc__, allow_abbrev=False)
+    found.add_argument("--slots", type=int, default=1)
+    found.add_argument("--backend", choices=("cpu", "cuda", "mps"), default="cpu")
+    found.add_argument("--ordinal", type=int, default=0)
+    found.add_argument("--oversubscribe", action="store_true")
+    found.add_argument("--directory", type=Path, help="a private directory for the socket; default: a new one")
+    found.add_argument("--deadline", type=float, default=900.0, help="seconds one piece of work may take")
+    return found
+
+
+def parse(arguments: Sequence[str], read_line: Callable[[], str]) -> Settings:
+    """Settings from the arguments, and from the first line where these are sound; raises InvalidRequest."""
+    known = parser().parse_args(arguments)
     try:
-        greeting = json.loads(first_line)
+        greeting = json.loads(read_line())
         token, lease = str(greeting["token"]), float(greeting["lease"])
     except (ValueError, TypeError, KeyError):
         raise InvalidRequest(
@@ -72,6 +77,8 @@ def parse(arguments: Sequence[str], first_line: str) -> Settings:
 
 
 def _first_line() -> str:
+    if os.isatty(0):  # a person is not asked for what a coordinator says
+        return ""
     # Byte by byte: what follows belongs to the lease.
     line = bytearray()
     while not line.endswith(b"\n") and len(line) < 4096:
@@ -120,10 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the coordinator's to handle
     housing = None
     try:
-        settings = parse(sys.argv[1:] if arguments is None else arguments, _first_line())
-        environment = engine_environment(settings.backend)
-        os.environ.clear()
-        os.environ.update(environment)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        enter(parser().parse_args(given).backend, [sys.executable, "-m", "phalanx_worker", *given])
+        settings = parse(given, _first_line)
         confine(settings.backend, memory_bound())
         machine = inventory(settings.backend != "cpu")
         if settings.backend == "cpu" and not settings.oversubscribe:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import SingleDeviceSharding
 from numpy.typing import NDArray
 
 from phalanx_proto import programs, reduction
@@ -72,30 +73,42 @@ def _block_inputs(sizes: Sizes, x: Any, y: Any, ids: Any, plan: Any, seed: Any, 
     return x[rows], y[rows], inside.astype(sizes.dtype), key
 
 
-def _add_leaf(stack: Any, leaf: Any, top: Any, merges: Any) -> Any:
-    """The stack [depth, N] after a leaf [N] in the group dtype came on top of ``top`` nodes and ``merges`` additions were made.
+def _add_leaf(stack: Any, slope: Any, tail: Any, top: Any, merges: Any) -> Any:
+    """The stack [depth, N] after a leaf (slope [P], tail [N - P]) came on top of ``top`` nodes and was merged ``merges`` times.
 
-    Each branch is one in-place loop over N: the leaf is never written as Float64 on its own where it is added at once.
+    Loops of no or one turn stand for branches: XLA works in place in a loop, but copies the stack in a conditional. Slope
+    and tail are widened where they are added, never joined or written as Float64 on their own.
     """
-    zero, one = jnp.int32(0), jnp.int32(1)
+    zero, one, once = jnp.int32(0), jnp.int32(1), jnp.minimum(merges, jnp.int32(1))
+    parts = ((slope, zero), (tail, jnp.int32(slope.shape[0])))
 
-    def row(values: Any, index: Any) -> Any:
-        return lax.dynamic_index_in_dim(values, index, 0)
+    def put(_: Any, values: Any) -> Any:
+        for part, at in parts:
+            values = lax.dynamic_update_slice(values, part.astype(jnp.float64)[None], (top, at))
+        return values
 
-    def add(values: Any) -> Any:
-        return lax.dynamic_update_slice(values, row(values, top - one) + leaf.astype(jnp.float64)[None], (top - one, zero))
-
-    def put(values: Any) -> Any:
-        return lax.dynamic_update_slice(values, leaf.astype(jnp.float64)[None], (top, zero))
+    def add(_: Any, values: Any) -> Any:
+        for part, at in parts:
+            left = lax.dynamic_slice(values, (top - one, at), (1, part.shape[0]))
+            values = lax.dynamic_update_slice(values, left + part.astype(jnp.float64)[None], (top - one, at))
+        return values
 
     def merge(j: Any, values: Any) -> Any:
         left = top - one - j
-        return lax.dynamic_update_slice(values, row(values, left) + row(values, left + one), (left, zero))
+        pair = (lax.dynamic_index_in_dim(values, row, 0) for row in (left, left + one))
+        return lax.dynamic_update_slice(values, next(pair) + next(pair), (left, zero))
 
-    return lax.fori_loop(one, merges, merge, lax.cond(merges > 0, add, put, stack))
+    stack = lax.fori_loop(once, one, put, stack)
+    stack = lax.fori_loop(zero, once, add, stack)
+    return lax.fori_loop(one, merges, merge, stack)
 
 
-def tree_executable(sizes: Sizes, gradient: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], device: Any, **options: Any) -> Callable[..., Any]:
+    """One executable on the device, whether an argument comes as a NumPy array or lies there already."""
+    return jax.jit(function, in_shardings=SingleDeviceSharding(device), **options)
+
+
+def tree_executable(sizes: Sizes, gradient: Callable[..., Any], device: Any) -> Callable[..., Any]:
     """(parameters, stack, x, y, ids, plan, seed) -> stack whose first rows are the maximal nodes of the range."""
 
     def nodes(parameters: Any, stack: Any, x: Any, y: Any, ids: Any, plan: Any, seed: Any) -> Any:
@@ -103,24 +116,24 @@ def tree_executable(sizes: Sizes, gradient: Callable[..., Any]) -> Callable[...,
             stack, top = carry
             slope, loss, weight, metrics = gradient(parameters, *_block_inputs(sizes, x, y, ids, plan, seed, k))
             merges = plan[PLAN_HEADER + k]
-            leaf = jnp.concatenate([slope, loss[None], weight[None], metrics])
-            return _add_leaf(stack, leaf, top, merges), top + 1 - merges
+            tail = jnp.concatenate([loss[None], weight[None], metrics])
+            return _add_leaf(stack, slope, tail, top, merges), top + 1 - merges
 
         return lax.fori_loop(0, plan[2], block, (stack, jnp.int32(0)))[0]
 
-    return jax.jit(nodes, donate_argnums=1)
+    return _compiled(nodes, device, donate_argnums=1)
 
 
-def leaf_executable(sizes: Sizes, gradient: Callable[..., Any]) -> Callable[..., Any]:
+def leaf_executable(sizes: Sizes, gradient: Callable[..., Any], device: Any) -> Callable[..., Any]:
     """One block's outputs in the group dtype, for a device without Float64; the tree is then added on the host."""
 
     def leaf(parameters: Any, x: Any, y: Any, ids: Any, plan: Any, seed: Any, k: Any) -> Any:
         return gradient(parameters, *_block_inputs(sizes, x, y, ids, plan, seed, k))
 
-    return jax.jit(leaf)
+    return _compiled(leaf, device)
 
 
-def commit_executable(sizes: Sizes, update: Callable[..., Any]) -> Callable[..., Any]:
+def commit_executable(sizes: Sizes, update: Callable[..., Any], device: Any) -> Callable[..., Any]:
     """(parameters, stack, update number, *state) -> (info, parameters, *state); the root is the stack's first row.
 
     ``info`` is Float64 [3 + M]: 1.0 if the root and the new parameters are finite, loss, weight and metric sums.
@@ -134,10 +147,10 @@ def commit_executable(sizes: Sizes, update: Callable[..., Any]) -> Callable[...,
         finite = jnp.isfinite(root).all() & jnp.isfinite(parameters).all()
         return jnp.concatenate([finite[None].astype(jnp.float64), root[size:]]), parameters, *state
 
-    return jax.jit(commit)
+    return _compiled(commit, device)
 
 
-def score_executable(sizes: Sizes, score: Callable[..., Any]) -> Callable[..., Any]:
+def score_executable(sizes: Sizes, score: Callable[..., Any], device: Any) -> Callable[..., Any]:
     """(parameters, x, y, rows) -> Float64 [2 + M] sums over the first ``rows`` rows, block after block."""
     size = sizes.score_block
 
@@ -152,7 +165,7 @@ def score_executable(sizes: Sizes, score: Callable[..., Any]) -> Callable[..., A
         zero = jnp.zeros((2 + sizes.metrics,), jnp.float64)
         return lax.fori_loop(0, (rows + size - 1) // size, block, zero)
 
-    return jax.jit(total)
+    return _compiled(total, device)
 
 
 class FitEngine:
@@ -166,10 +179,10 @@ class FitEngine:
         calls = {name: programs.load(data).call for name, data in artifacts.items()}
         self.host_tree = device.platform not in ("cpu", "cuda", "gpu")
         make = leaf_executable if self.host_tree else tree_executable
-        self._nodes = make(sizes, calls["gradient"]) if "gradient" in calls else None
-        self._commit = commit_executable(sizes, calls["update"]) if "update" in calls else None
-        self._score = score_executable(sizes, calls["score"]) if "score" in calls else None
-        self._predict = jax.jit(calls["predict"]) if "predict" in calls else None
+        self._nodes = make(sizes, calls["gradient"], device) if "gradient" in calls else None
+        self._commit = commit_executable(sizes, calls["update"], device) if "update" in calls else None
+        self._score = score_executable(sizes, calls["score"], device) if "score" in calls else None
+        self._predict = _compiled(calls["predict"], device) if "predict" in calls else None
         self.stack: Any = None
         """What the last call of ``nodes`` returned."""
         self._x: Any = None

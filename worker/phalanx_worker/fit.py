@@ -164,7 +164,7 @@ class CanonicalFit:
 
     def _folded(self, nodes: Nodes) -> Any:
         n = self._schedule.blocks_of(self.update)
-        if len(nodes) == 1 and nodes.keys() == self.leader.own_spans:
+        if nodes.keys() == {(0, n)} == self.leader.own_spans:
             return self._engine.stack
         root = self._root[0]
         found = reduction.combine(nodes, 0, n, out=root)

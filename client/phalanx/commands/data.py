@@ -57,5 +57,7 @@ class Source:
         path = Path(self.name).expanduser()
         if path.suffix != ".npz" and not path.exists():
             known = ", ".join(PRESETS)
-            raise InvalidRequest(f"--data must be {known} or the path of an .npz file with arrays x and y, not {self.name!r:.80}")
+            raise InvalidRequest(
+                f"--data must be {known} or the path of an .npz file with arrays x and y, not {self.name!r:.80}"
+            )
         return Dataset.from_npz(path)

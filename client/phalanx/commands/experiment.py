@@ -1,12 +1,14 @@
 """From the options of ``phalanx fit`` to an experiment: data with roles, model and training settings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from phalanx import models, training
+from phalanx import models
 from phalanx.commands.data import Preset, Source
+from phalanx.commands.fit_options import block_rows, hidden_widths
 from phalanx.commands.problems import Problems
 from phalanx.dataset import Dataset, Partition
+from phalanx.training import Training, training
 from phalanx_proto.errors import InvalidExperiment
 from phalanx_proto.experiment import Activation, Loss, OptimizerName, Rows
 
@@ -15,7 +17,8 @@ from phalanx_proto.experiment import Activation, Loss, OptimizerName, Rows
 class ModelOptions:
     """The model as asked for; None is left to the data."""
 
-    hidden: tuple[int, ...] | None
+    hidden: Sequence[str] | None
+    """As they were written."""
     activation: Activation
     loss: Loss | None
     optimizer: OptimizerName
@@ -25,7 +28,8 @@ class ModelOptions:
 
     def model(self, data: Dataset, preset: Preset) -> models.Model:
         """A model that fits the data; raises ``InvalidExperiment``."""
-        hidden = preset.hidden if self.hidden is None else self.hidden
+        given = hidden_widths(self.hidden)
+        hidden = preset.hidden if given is None else given
         standardize = preset.standardize if self.standardize is None else self.standardize
         network = models.mlp(data.features.shape[1], hidden, self._outputs(data), self.seed, activation=self.activation)
         if data.classes is None:
@@ -54,7 +58,8 @@ class TrainingOptions:
     epochs: int | None
     batch: int | None
     rate: float | None
-    block: int | Literal["auto"]
+    block: str
+    """As it was written."""
     keep_best: bool
     seed: int
 
@@ -62,13 +67,13 @@ class TrainingOptions:
         """The roles of the rows; raises ``InvalidRequest``."""
         return data.partition(validation=self.validation, test=self.test, seed=self.seed)
 
-    def config(self, validation: Rows | None, preset: Preset) -> training.Training:
+    def config(self, validation: Rows | None, preset: Preset) -> Training:
         """The settings; raises ``InvalidExperiment``."""
-        return training.training(
+        return training(
             epochs=preset.epochs if self.epochs is None else self.epochs,
             batch=preset.batch if self.batch is None else self.batch,
             rate=preset.rate if self.rate is None else self.rate,
-            seed=self.seed, validation=validation, block=self.block, keep_best=self.keep_best,
+            seed=self.seed, validation=validation, block=block_rows(self.block), keep_best=self.keep_best,
         )  # fmt: skip
 
 
@@ -79,7 +84,7 @@ class Experiment:
     model: models.Model
     train: Rows
     test: Rows | None
-    config: training.Training
+    config: Training
 
 
 def experiment(source: Source, model: ModelOptions, steps: TrainingOptions, problems: Problems) -> Experiment | None:

@@ -2,8 +2,6 @@
 
 import sys
 
-import typer
-
 from phalanx import api
 from phalanx.commands import fit_options as of_fit
 from phalanx.commands import options
@@ -50,11 +48,11 @@ def fit(
     problems = Problems()
     where = problems.attempt(lambda: execution(workers=workers, cluster=cluster, device=device, dtype=dtype))
     model = ModelOptions(
-        hidden=of_fit.hidden_widths(hidden), activation=activation, loss=loss, optimizer=optimizer, clip=clip,
+        hidden=hidden, activation=activation, loss=loss, optimizer=optimizer, clip=clip,
         standardize=standardize, seed=seed,
     )  # fmt: skip
     steps = TrainingOptions(
-        validation=validation, test=test, epochs=epochs, batch=batch, rate=rate, block=of_fit.block_rows(block),
+        validation=validation, test=test, epochs=epochs, batch=batch, rate=rate, block=block,
         keep_best=keep_best, seed=seed,
     )  # fmt: skip
     source = Source(name=data, rows=rows, inputs=inputs, classes=classes, seed=seed)

@@ -1,38 +1,51 @@
 """The options of ``phalanx fit`` alone."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
 
 from phalanx.commands import options
 from phalanx.commands.data import PRESETS, SYNTHETIC
+from phalanx_proto.errors import InvalidRequest
 from phalanx_proto.experiment import Activation, Loss, OptimizerName
 from phalanx_proto.jobs import Reproducible
 
 DATA, MODEL, TRAINING = "Data and roles", "Model", "Training"
 
 
-def hidden_widths(text: str | tuple[int, ...]) -> tuple[int, ...]:
-    """Widths of hidden layers from ``128,64``; ``none`` stands for no layer. Raises ``typer.BadParameter``."""
-    if isinstance(text, tuple):
-        return text
-    return () if text == "none" else tuple(options.whole_number(part.strip()) for part in text.split(","))
+def hidden_widths(texts: Sequence[str] | None) -> tuple[int, ...] | None:
+    """Widths from ``--hidden 128,64``, which is ``--hidden 128 --hidden 64``; ``none`` stands for no layer.
+
+    None where nothing was given. Raises ``InvalidRequest``.
+    """
+    if not texts:
+        return None
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    return () if parts == ["none"] else tuple(_named("--hidden", part) for part in parts)
 
 
-def block_rows(text: str | int) -> int | Literal["auto"]:
-    """Rows of a block, or ``auto``. Raises ``typer.BadParameter``."""
-    return "auto" if text == "auto" else options.whole_number(text)
+def block_rows(text: str) -> int | Literal["auto"]:
+    """Rows of a block, or ``auto``. Raises ``InvalidRequest``."""
+    return "auto" if text == "auto" else _named("--block", text)
+
+
+def _named(option: str, text: str) -> int:
+    try:
+        return options.read_whole(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{option}: {error.message}") from None
 
 
 def _by_data(setting: str) -> str:
     """What the presets hold of a setting, for a help text."""
     values = [getattr(preset, setting) for preset in PRESETS.values()]
     texts = [",".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values]
-    return f"[default: {' / '.join(texts)} for {' / '.join(PRESETS)}]"
+    return f"(default: {' / '.join(texts)} for {' / '.join(PRESETS)})"
 
 
 def _synthetic(name: str) -> str:
-    return f"{name.capitalize()} of synthetic data. [default: {SYNTHETIC[name]}]"
+    return f"{name.capitalize()} of synthetic data. (default: {SYNTHETIC[name]})"
 
 
 Data = Annotated[
@@ -58,7 +71,8 @@ Validation = Annotated[
     float, typer.Option(metavar="PART", rich_help_panel=DATA, help="Part of the rows that is scored after each epoch; 0: none.")
 ]
 Test = Annotated[
-    float, typer.Option(metavar="PART", rich_help_panel=DATA, help="Part of the rows that is scored once, after the fit; 0: none.")
+    float,
+    typer.Option(metavar="PART", rich_help_panel=DATA, help="Part of the rows that is scored once, after the fit; 0: none."),
 ]
 Standardize = Annotated[
     bool | None,
@@ -77,7 +91,7 @@ Hidden = Annotated[
 ActivationOption = Annotated[Activation, typer.Option("--activation", rich_help_panel=MODEL, help="Between the layers.")]
 LossOption = Annotated[
     Loss | None,
-    typer.Option("--loss", rich_help_panel=MODEL, help="[default: cross_entropy for labels, mse for float targets]"),
+    typer.Option("--loss", rich_help_panel=MODEL, help="(default: cross_entropy for labels, mse for float targets)"),
 ]
 Optimizer = Annotated[OptimizerName, typer.Option(rich_help_panel=TRAINING)]
 Epochs = Annotated[

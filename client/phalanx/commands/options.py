@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from phalanx_proto.errors import InvalidRequest
 from phalanx_proto.execution import Backend
 from phalanx_proto.experiment import DType
 
@@ -14,36 +15,40 @@ MAX_DIGITS = 40
 """Of a whole number; enough for any seed, and too few to fill the memory with 1e999999999."""
 
 
-def whole_number(text: str | int) -> int:
-    """The whole number that is written as 10000000, 10_000_000 or 1e7; raises ``typer.BadParameter``."""
+def read_whole(text: str | int) -> int:
+    """The whole number that is written as 10000000, 10_000_000 or 1e7; raises ``InvalidRequest``."""
     try:
         number = Decimal(text)
         if number.is_finite() and number.adjusted() < MAX_DIGITS and number == number.to_integral_value():
             return int(number)
     except InvalidOperation:
         pass
-    raise typer.BadParameter(f"{str(text)!r:.60} is not a whole number; write 1000000, 1_000_000 or 1e6")
+    raise InvalidRequest(f"{str(text)!r:.60} is not a whole number; write 1000, 1_000 or 1e3")
 
 
-Whole = typer.Option(parser=whole_number, metavar="N")
+def whole_number(text: str | int) -> int:
+    """``read_whole`` for the value of an option."""
+    try:
+        return read_whole(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
+
 
 Seed = Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Decides every random choice: 0 to 2^64 - 1.")]
 Workers = Annotated[
     int | None,
     typer.Option(
         parser=whole_number, metavar="N", rich_help_panel=WHERE,
-        help="CPU engines of this machine; as many as asked for, or an error. [default: a conservative choice]",
+        help="CPU engines of this machine; as many as asked for, or an error. (default: a conservative choice)",
     ),
 ]  # fmt: skip
 Cluster = Annotated[
     Path | None,
     typer.Option(metavar="FILE", rich_help_panel=WHERE, help="A group of workers, from an owner-only TOML file."),
 ]
-Device = Annotated[
-    Backend | None, typer.Option(rich_help_panel=WHERE, help="One device of this machine; nothing falls back.")
-]
+Device = Annotated[Backend | None, typer.Option(rich_help_panel=WHERE, help="One device of this machine; nothing falls back.")]
 Precision = Annotated[
-    DType | None, typer.Option("--dtype", rich_help_panel=WHERE, help="Precision of this machine's run. [default: float64]")
+    DType | None, typer.Option("--dtype", rich_help_panel=WHERE, help="Precision of this machine's run. (default: float64)")
 ]
 Output = Annotated[
     Path | None,

@@ -30,13 +30,20 @@ def execution(
     return executions.local(workers or 0, chunk=chunk, dtype=dtype or "float64")
 
 
-def _contradictions(
-    workers: int | None, cluster: Path | None, device: Backend | None, dtype: DType | None
-) -> list[str]:
+def _contradictions(workers: int | None, cluster: Path | None, device: Backend | None, dtype: DType | None) -> list[str]:
     checks = (
-        (cluster is not None and workers is not None, "--cluster and --workers exclude each other: the cluster file lists the workers"),
-        (cluster is not None and device is not None, "--cluster and --device exclude each other: the cluster file gives each worker its backend"),
-        (cluster is not None and dtype is not None, "--cluster and --dtype exclude each other: the cluster file gives the precision"),
+        (
+            cluster is not None and workers is not None,
+            "--cluster and --workers exclude each other: the cluster file lists the workers",
+        ),
+        (
+            cluster is not None and device is not None,
+            "--cluster and --device exclude each other: the cluster file gives each worker its backend",
+        ),
+        (
+            cluster is not None and dtype is not None,
+            "--cluster and --dtype exclude each other: the cluster file gives the precision",
+        ),
         (
             workers is not None and device not in (None, "cpu"),
             f"--workers counts CPU engines, and --device {device} is one device: give one of them",

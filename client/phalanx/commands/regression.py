@@ -12,9 +12,7 @@ from phalanx.console import print_result
 from phalanx.progress import shown
 from phalanx.results import Fitted
 
-Samples = Annotated[
-    int, typer.Option(parser=options.whole_number, metavar="N", help="Generated rows, at most 10^7.")
-]
+Samples = Annotated[int, typer.Option(parser=options.whole_number, metavar="N", help="Generated rows, at most 10^7.")]
 Steps = Annotated[int, typer.Option(parser=options.whole_number, metavar="N", help="Updates, each on all rows.")]
 Rate = Annotated[float, typer.Option(metavar="X", help="Learning rate.")]
 

@@ -8,7 +8,6 @@ import typer
 from phalanx import api
 from phalanx.commands import options
 from phalanx.commands.placement import execution
-from phalanx.commands.problems import Problems
 from phalanx.console import print_result
 from phalanx.progress import shown
 
@@ -19,7 +18,7 @@ Chunk = Annotated[
     int | None,
     typer.Option(
         parser=options.whole_number, metavar="N", rich_help_panel=options.WHERE,
-        help="Samples that an engine takes at a time. [default: by the number of samples and engines]",
+        help="Samples that an engine takes at a time. (default: by the number of samples and engines)",
     ),
 ]  # fmt: skip
 
@@ -36,7 +35,9 @@ def simulate(
     quiet: options.Quiet = False,
 ) -> None:
     """Estimate pi from random points; the count of hits is exact and the same wherever it is computed."""
-    where = execution(workers=workers, cluster=cluster, device=device, dtype="float32" if device == "mps" else None, chunk=chunk)
+    where = execution(
+        workers=workers, cluster=cluster, device=device, dtype="float32" if device == "mps" else None, chunk=chunk
+    )
     with shown(quiet, sys.stderr) as listener:
         found = api.monte_carlo(samples=samples, seed=seed, execution=where, output=output, progress=listener)
     print_result(found.document(), found.summary(), as_json)
