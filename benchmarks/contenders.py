@@ -70,9 +70,10 @@ def run(contender: Contender, *, case: str, number: int, python: str) -> Sample:
     if missing:
         return Sample(case=case, contender=contender.name, round=number, failure=f"not installed: {', '.join(missing)}")
     command = [python, "-m", f"benchmarks.peers.{contender.module}", *contender.arguments]
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with _own_folder() as folder, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        environment = os.environ | _QUIET | {"TMPDIR": folder} | dict(contender.environment)
         began = time.perf_counter()
-        code = _finish(_start(command, contender, out, err), contender.deadline)
+        code = _finish(_start(command, environment, out, err), contender.deadline)
         whole = time.perf_counter() - began
         left = _end_leftovers()
         lines, words = _read(out), _read(err)
@@ -104,8 +105,13 @@ def _installed(python: str, name: str) -> bool:
     return subprocess.run([python, "-c", probe], cwd=ROOT, check=False, timeout=60).returncode == 0
 
 
-def _start(command: list[str], contender: Contender, out: IO[str], err: IO[str]) -> subprocess.Popen[bytes]:
-    environment = os.environ | _QUIET | dict(contender.environment)
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """For temporary files, so that none outlives a run that was ended; its path is short, for the sockets in it."""
+    short = Path("/tmp")
+    return tempfile.TemporaryDirectory(prefix="b", dir=short if short.is_dir() else None, ignore_cleanup_errors=True)
+
+
+def _start(command: list[str], environment: Mapping[str, str], out: IO[str], err: IO[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
         cwd=ROOT,

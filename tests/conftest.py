@@ -102,9 +102,7 @@ def left_since(before: Mapping[Trace, str]) -> dict[Trace, str]:
     """What is there now and was not before."""
     now = {**processes(), **files()}
     fresh = {trace: what for trace, what in now.items() if trace not in before}
-    return {
-        trace: what for trace, what in fresh.items() if not (isinstance(trace, Path) and is_mapped_elsewhere(trace))
-    }
+    return {trace: what for trace, what in fresh.items() if not (isinstance(trace, Path) and is_mapped_elsewhere(trace))}
 
 
 def remove(left: Mapping[Trace, str]) -> None:

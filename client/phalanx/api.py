@@ -15,7 +15,7 @@ from phalanx_proto.experiment import Rows
 from phalanx_proto.jobs import FitRequest, Listener, Progress, Reproducible, SimulationRequest
 
 if TYPE_CHECKING:
-    from phalanx_worker.inventory import Inventory
+    from phalanx.embedded import Inventory
 
 MAX_SAMPLES = 10**12
 

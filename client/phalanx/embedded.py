@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
 from phalanx_coordinator.session import Coordinator, LogSink
+from phalanx_coordinator.session import Inventory as Inventory
 from phalanx_proto.errors import Cancelled, InvalidRequest
 
 Result = TypeVar("Result")

@@ -46,7 +46,7 @@ class NodeArea:
     def begin(self, blocks: int) -> None:
         """Forget the last update."""
         self._blocks = blocks
-        self._free = list(range(len(self._buffers)))
+        self._free = list(reversed(range(len(self._buffers))))  # so that the leftmost node, and the root, get buffer 0
         self._index: dict[Node, int] = {}
         self._present: set[Node] = set()
         self._turn = 0

@@ -116,8 +116,8 @@ class RemoteWorker:
         plan = messages.UpdatePlan(update=update, lo=lo, hi=hi, rows=rows.astype("<i4", copy=False).tobytes())
         request = messages.TrainRequest(plan=plan)
         try:
-            for chunk in wire.chunks(parameters):
-                request.parameters.CopyFrom(chunk)
+            for offset, piece in tensors.offsets(parameters):
+                wire.fill_chunk(request.parameters, offset, piece)
                 await self._train.write(request)
                 request = messages.TrainRequest()
         except (aio.AioRpcError, asyncio.InvalidStateError):
@@ -196,5 +196,7 @@ async def _blob(digest: str, data: memoryview) -> AsyncIterator[messages.PutBlob
     yield messages.PutBlobRequest(header=messages.BlobHeader(digest=digest, length=data.nbytes))
     offset = 0
     for piece in tensors.chunks(data):
-        yield messages.PutBlobRequest(chunk=wire.chunk(offset, piece))
+        request = messages.PutBlobRequest()
+        wire.fill_chunk(request.chunk, offset, piece)
+        yield request
         offset += piece.nbytes

@@ -34,7 +34,8 @@ from phalanx_proto.jobs import (
     SimulationOutcome,
     SimulationRequest,
 )
-from phalanx_worker.inventory import Inventory, inventory
+from phalanx_worker.inventory import Inventory as Inventory
+from phalanx_worker.inventory import inventory
 from phalanx_worker.pool import Pool, SlotSpec
 
 Result = TypeVar("Result")

@@ -108,6 +108,15 @@ def chunks(data: Data, size: int = CHUNK) -> Iterator[memoryview]:
     return (view[start : start + size] for start in range(0, len(view), size))
 
 
+def offsets(array: NDArray[Any]) -> Iterator[tuple[int, memoryview]]:
+    """(offset, bytes) of each chunk of an array, in order; none for no bytes."""
+    _, _, data = encode(array)
+    offset = 0
+    for piece in chunks(data):
+        yield offset, piece
+        offset += piece.nbytes
+
+
 class Assembler:
     """Puts ``length`` bytes together from chunks that come in order, into ``out`` or into memory of its own.
 

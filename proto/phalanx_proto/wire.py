@@ -16,18 +16,9 @@ from phalanx_proto.v1 import tensor_pb2, worker_service_pb2
 Node = tuple[int, int]
 
 
-def chunk(offset: int, data: memoryview) -> tensor_pb2.Chunk:
-    """One chunk with its checksum."""
-    return tensor_pb2.Chunk(offset=offset, data=bytes(data), checksum=tensors.checksum(data))
-
-
-def chunks(array: NDArray[Any]) -> Iterator[tensor_pb2.Chunk]:
-    """The array's bytes in order."""
-    _, _, data = tensors.encode(array)
-    offset = 0
-    for piece in tensors.chunks(data):
-        yield chunk(offset, piece)
-        offset += len(piece)
+def fill_chunk(message: tensor_pb2.Chunk, offset: int, data: memoryview) -> None:
+    """Set one chunk and its checksum; in place, since every message that is put into another is copied."""
+    message.offset, message.data, message.checksum = offset, bytes(data), tensors.checksum(data)
 
 
 def header(array: NDArray[Any]) -> tensor_pb2.TensorHeader:
@@ -80,12 +71,12 @@ def node_messages(
     """The nodes of one update in as few messages as the chunk size allows; the receipt comes with the last."""
     response, filled = worker_service_pb2.TrainResponse(update=update), 0
     for (lo, hi), values in sorted(nodes.items()):
-        for piece in chunks(values):
-            if filled + len(piece.data) > tensors.CHUNK and filled:
+        for offset, piece in tensors.offsets(values):
+            if filled + piece.nbytes > tensors.CHUNK and filled:
                 yield response
                 response, filled = worker_service_pb2.TrainResponse(update=update), 0
-            response.parts.add(lo=lo, hi=hi, chunk=piece)
-            filled += len(piece.data)
+            fill_chunk(response.parts.add(lo=lo, hi=hi).chunk, offset, piece)
+            filled += piece.nbytes
     response.receipt.CopyFrom(receipt_message(cost))
     yield response
 

@@ -11,7 +11,8 @@ from phalanx.results import Fitted, Simulation
 from phalanx_proto.execution import Cluster, Local
 from phalanx_proto.jobs import Score
 
-MakeFitted, MakeSimulation = Callable[..., Fitted], Callable[..., Simulation]
+MakeFitted = Callable[..., Fitted]
+MakeSimulation = Callable[..., Simulation]
 
 
 def test_the_group_is_admitted_by_more_slots_only_where_there_is_one() -> None:

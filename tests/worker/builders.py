@@ -28,7 +28,9 @@ from phalanx_worker.gang import Follower, Leader, Work
 from phalanx_worker.mailbox import FitShape
 from phalanx_worker.state import ArrayType
 
-Nodes = dict[tuple[int, int], NDArray[np.float64]]
+Span = tuple[int, int]
+Vector = NDArray[np.float64]
+Nodes = dict[Span, Vector]
 SGD = OptimizerSpec(name="sgd", rate=0.1)
 ADAM = OptimizerSpec(name="adam", rate=0.01)
 

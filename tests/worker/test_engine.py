@@ -181,7 +181,8 @@ def test_the_mean_of_uneven_sums_is_over_rows(problem: Problem) -> None:
 
 
 def test_the_update_is_told_its_number_and_changes_nothing_in_place(problem: Problem) -> None:
-    own = builders.engine_of(problem, update=builders.update_program(problem.sizes, lambda p, g, n: (p * 0 + n.astype(p.dtype),)))
+    number = builders.update_program(problem.sizes, lambda p, g, n: (p * 0 + n.astype(p.dtype),))
+    own = builders.engine_of(problem, update=number)
     before = problem.initial.copy()
     _, parameters, _ = own.commit(problem.initial, sums(problem, 1.0, 4), 17, [])
     assert np.asarray(parameters).tolist() == [17.0] * problem.sizes.parameters

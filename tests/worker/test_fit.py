@@ -52,7 +52,7 @@ def run_apart(problem: Problem, shares: list[float]) -> tuple[CanonicalFit, list
             n = schedule.blocks_of(update)
             here, there = blocks.share_blocks(n, shares, update)
             own.part([here])
-            index, found = update % schedule.updates_per_epoch, {}
+            index, found = update % schedule.updates_per_epoch, dict[builders.Span, builders.Vector]()
             if there[0] < there[1]:
                 ids = builders.ids_of(schedule, update // schedule.updates_per_epoch)
                 first = index * schedule.capacity * schedule.block + there[0] * schedule.block

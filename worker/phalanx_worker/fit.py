@@ -141,8 +141,10 @@ class CanonicalFit:
 
     def commit(self, remote: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
         """Fold the own part and the nodes (lo, hi, index) that lie in the arena's ``remote``, and commit the update."""
-        size, area = self._sizes.node_size, self.leader.arena["remote"]
-        nodes = {**self._own, **{(lo, hi): area[index][:size] for lo, hi, index in remote}}
+        area = self.leader.arena["remote"]
+        nodes = {**self._own, **{(lo, hi): area[index] for lo, hi, index in remote}}
+        if not self._own:
+            self.leader.own_spans = set()  # what the stack holds is an earlier update's
         self._own = {}
         epochs: list[dict[str, Any]] = []
         stopped = self._commit(nodes, epochs)
@@ -166,10 +168,12 @@ class CanonicalFit:
         n = self._schedule.blocks_of(self.update)
         if nodes.keys() == {(0, n)} == self.leader.own_spans:
             return self._engine.stack
-        root = self._root[0]
-        found = reduction.combine(nodes, 0, n, out=root)
-        if found is not root:
-            np.copyto(root, found)
+        found = reduction.combine(nodes, 0, n, out=self._root[0])
+        remote = self.leader.arena["remote"][: len(self._root)]
+        for stack in (self._root, remote):
+            if found.ctypes.data == stack.ctypes.data:  # it lies where a stack begins already
+                return stack
+        np.copyto(self._root[0], found)
         return self._root
 
     def _commit(self, nodes: Nodes, epochs: list[dict[str, Any]]) -> str | None:

@@ -185,7 +185,7 @@ class Host:
     def _canaries(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
         found = self.canonical.canaries()
         if body["node"]:
-            self.canonical.canary_node(self.canonical.leader.arena["remote"][0][: self.canonical.leader.shape.sizes.node_size])
+            self.canonical.canary_node(self.canonical.leader.arena["remote"][0])
         return Reply(body={"canaries": [asdict(canary) for canary in found]})
 
     def _stretch(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:

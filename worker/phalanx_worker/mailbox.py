@@ -69,7 +69,7 @@ class FitShape:
             "ids1": ((self.held, capacity * self.sizes.block), np.int32),
             "nodes": ((self.slots, depth, size), np.float64),
             "root": ((depth, self.sizes.node_size), np.float64),
-            "remote": ((max(self.remote, 1), size), np.float64),
+            "remote": ((max(self.remote, depth), self.sizes.node_size), np.float64),
         }
 
 

@@ -1,0 +1,58 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from phalanx_worker import environment
+from phalanx_worker.environment import YNN_FLAG, engine_environment, knows_flag
+
+HOSTILE = {
+    "JAX_PLATFORMS": "tpu", "JAX_ENABLE_X64": "0", "XLA_FLAGS": "--xla_cpu_enable_fast_math=true", "XLA_PYTHON_X": "1",
+    "TF_ENABLE_ONEDNN_OPTS": "1", "NVIDIA_TF32_OVERRIDE": "1", "MKL_CBWR": "AVX", "OPENBLAS_NUM_THREADS": "8",
+    "CUDA_MODULE_LOADING": "LAZY", "NPROC": "64", "OMP_NUM_THREADS": "8", "http_proxy": "http://127.0.0.1:9",
+    "HTTPS_PROXY": "http://127.0.0.1:9", "grpc_proxy": "http://127.0.0.1:9", "ALL_PROXY": "x",
+}  # fmt: skip
+KEPT = {"PATH": "/bin", "HOME": "/home/me", "LD_LIBRARY_PATH": "/opt", "CUDA_VISIBLE_DEVICES": "1", "NSLOTS": "2"}
+
+
+def test_a_users_settings_never_reach_an_engine() -> None:
+    found = engine_environment("cpu", {**KEPT, **HOSTILE})
+    assert found == {**KEPT, **engine_environment("cpu", {})}
+    assert found["NPROC"] == found["OMP_NUM_THREADS"] == found["JAX_ENABLE_X64"] == "1"
+
+
+@pytest.mark.parametrize(("backend", "platforms"), [("cpu", "cpu"), ("cuda", "cuda,cpu"), ("mps", "mps,cpu")])
+def test_the_platform_is_pinned(backend: str, platforms: str) -> None:
+    assert engine_environment(backend, {})["JAX_PLATFORMS"] == platforms
+
+
+def test_this_process_is_the_default_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHALANX_SEEN", "yes")
+    monkeypatch.setenv("XLA_FLAGS", "--nonsense")
+    found = engine_environment()
+    assert found["PHALANX_SEEN"] == "yes" and "nonsense" not in found["XLA_FLAGS"]
+
+
+def test_a_flag_is_known_by_looking_not_by_dying() -> None:
+    assert knows_flag("xla_cpu_enable_fast_math")
+    assert not knows_flag("xla_phalanx_no_such_flag")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_sum_flag_is_set_where_it_is_known(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    monkeypatch.setattr(environment, "knows_flag", lambda flag: known and flag == YNN_FLAG)
+    assert engine_environment("cpu", {})["XLA_FLAGS"] == (f"--{YNN_FLAG}=" if known else "")
+
+
+def test_jax_starts_in_it_and_counts_in_doubles() -> None:
+    program = (
+        "import json, jax; x = jax.numpy.asarray([0.1]);"
+        "print(json.dumps([str(x.dtype), jax.default_backend(), jax.device_count()]))"
+    )
+    inherited = {"PATH": "/usr/bin:/bin", **HOSTILE}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=engine_environment("cpu", inherited), capture_output=True, text=True,
+        timeout=120, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == ["float64", "cpu", 1]
