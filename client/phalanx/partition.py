@@ -71,8 +71,11 @@ def _by_group(labels: Indices, groups: Indices, fractions: NDArray[np.float64], 
     return roles
 
 
-def _keys(seed: int, count: int) -> NDArray[np.uint32]:
-    return philox.words(seed, philox.STREAM_PARTITION, count)
+def _keys(seed: int, count: int) -> NDArray[np.uint64]:
+    """64-bit keys of two words each, low word first, as the row order has them."""
+    low, high = philox.words(seed, philox.STREAM_PARTITION, 2 * count).reshape(-1, 2).T.astype(np.uint64)
+    keys: NDArray[np.uint64] = low | (high << np.uint64(32))
+    return keys
 
 
 def _largest_remainder(sizes: Indices, fractions: NDArray[np.float64]) -> Indices:
@@ -99,7 +102,7 @@ def _at_least_one(counts: Indices, roles_wanted: Indices) -> Indices:
     return counts
 
 
-def _deal(strata: Indices, counts: Indices, keys: NDArray[np.uint32]) -> NDArray[np.int8]:
+def _deal(strata: Indices, counts: Indices, keys: NDArray[np.uint64]) -> NDArray[np.int8]:
     """Roles of the items: of each stratum the first, by key, go to test, then validation, then train; others are -1."""
     order = np.lexsort((keys, strata))
     ordered = strata[order]

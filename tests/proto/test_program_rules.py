@@ -294,8 +294,3 @@ def test_another_signature_is_refused() -> None:
     for other in (dataclasses.replace(array, shape=(5,)), dataclasses.replace(array, dtype="float64")):
         expected = Signature(inputs=(other,), outputs=(array,))
         assert "its signature is (float32[4]) -> (float32[4]), wanted" in refusal(forge(UNCHANGED), expected=expected)
-
-
-@pytest.mark.parametrize("data", [b"", b"\0" * 64, b"not a program", bytes(range(256)) * 16])
-def test_garbage_is_refused(data: bytes) -> None:
-    assert "not readable as an exported program" in refusal(data)

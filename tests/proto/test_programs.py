@@ -95,3 +95,9 @@ def test_platforms_are_the_callers_choice() -> None:
 def test_nested_results_are_refused_at_export() -> None:
     with pytest.raises(ProgramRefused, match=r"'columns': results are not a flat tuple"):
         export_program("columns", lambda x, n: {"y": x, "m": n}, shapes_of(MATRIX))
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 64, b"not a program", bytes(range(256)) * 16])
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(ProgramRefused, match="'gradient': not readable as an exported program"):
+        load(data, name="gradient")

@@ -120,7 +120,7 @@ def test_a_line_renews_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
         os.write(write, b"\n")
         return [read], [], []
 
-    monkeypatch.setattr(housing.select, "select", select)
+    monkeypatch.setattr("phalanx_worker.housing.select.select", select)
     leaving = Leaving()
     keep_lease(7.0, leaving, read)
     assert waits == [7.0] * 4 and [status for status, _ in leaving.left] == [EXIT_LEASE]

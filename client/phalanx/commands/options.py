@@ -59,4 +59,4 @@ Output = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", rich_help_panel=RESULT, help="Print the result as JSON, as in result.json, and nothing else.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=RESULT, help="No progress and no notes.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=RESULT, help="No progress.")]
