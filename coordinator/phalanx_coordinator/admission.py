@@ -82,9 +82,7 @@ def allocation_problems(records: Sequence[WorkerRecord], *, slots: int, reason: 
     return problems
 
 
-def check_allocation(
-    records: Sequence[WorkerRecord], *, slots: int, reason: str, oversubscribe: bool = False
-) -> list[str]:
+def check_allocation(records: Sequence[WorkerRecord], *, slots: int, reason: str, oversubscribe: bool = False) -> list[str]:
     """Pass if the members on this machine fit its allocation: ``slots``, for ``reason``.
 
     The answer is the notes that the result must carry.

@@ -114,9 +114,7 @@ def read_record(
     return record, []
 
 
-def unknown_keys(
-    table: Mapping[str, Any], known: Collection[str], who: str, line: Callable[[str], int | None]
-) -> list[Fault]:
+def unknown_keys(table: Mapping[str, Any], known: Collection[str], who: str, line: Callable[[str], int | None]) -> list[Fault]:
     """A fault for each key that nobody reads, with the likeliest meaning."""
     faults = []
     for key in table:
@@ -201,13 +199,7 @@ def _is_weight(value: object) -> bool:
 
 def _is_host(value: object) -> bool:
     """A destination that ssh cannot take for an option, and that is one word."""
-    return (
-        isinstance(value, str)
-        and 0 < len(value) <= 255
-        and value[0] != "-"
-        and value.isprintable()
-        and (" " not in value)
-    )
+    return isinstance(value, str) and 0 < len(value) <= 255 and value[0] != "-" and value.isprintable() and (" " not in value)
 
 
 def _is_absolute(value: object) -> bool:

@@ -44,6 +44,8 @@ from phalanx_worker.pool import Arena, FitOpening, Pool, data_arena
 
 STRETCH = 0.25
 """Seconds of updates between two looks at the outside world, where the pool is alone."""
+TELL_EVERY = 0.05
+"""Seconds between two reports of progress."""
 SCORE_BLOCK = 1024
 """Rows of a block of validation, evaluation and prediction; part of the contract, since it decides bits."""
 TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "float64": 1e-10}
@@ -110,6 +112,8 @@ class FitRun:
     listener: Listener
     history: list[EpochRecord] = field(default_factory=list)
     level: Level = "bitwise"
+    told: float = 0.0
+    """When progress was last reported."""
     notes: list[str] = field(default_factory=list)
 
     async def run(self, start_pool: Callable[[], Awaitable[None]]) -> FitOutcome:
@@ -292,6 +296,10 @@ class FitRun:
 
     def _committed(self, answer: Mapping[str, Any]) -> None:
         self.history += [self._epoch(line) for line in answer["epochs"]]
+        now = time.monotonic()
+        if answer["update"] < self.plan.schedule.updates and now - self.told < TELL_EVERY:
+            return
+        self.told = now
         last = self.history[-1] if self.history else None
         self.listener(
             Progress(

@@ -51,6 +51,7 @@ class GroupRun:
     def __post_init__(self) -> None:
         self._area = NodeArea(self.work["remote"], self.sizes.node_size)
         self._ids = np.zeros((self.schedule.updates_per_epoch, self.schedule.capacity * self.schedule.block), np.int32)
+        self._parameters: list[NDArray[Any]] = [buffer[: self.sizes.parameters] for buffer in self.work["parameters"]]
         self._epoch = -1
         self._part_sent = -1
         self._owed = 0
@@ -113,8 +114,7 @@ class GroupRun:
     async def _exchange(self, turn: int, send: Send) -> Replied:
         worker = self.workers[send.member]
         rows = self._rows(send)
-        parameters: NDArray[Any] = self.work["parameters"][send.update & 1][: self.sizes.parameters]
-        await worker.ask(send.update, send.lo, send.hi, rows, parameters)
+        await worker.ask(send.update, send.lo, send.hi, rows, self._parameters[send.update & 1])
         nodes = reduction.maximal_nodes(send.lo, send.hi, self.schedule.blocks_of(send.update))
         buffers = await self._area.take(turn, nodes)
         try:

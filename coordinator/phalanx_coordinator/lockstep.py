@@ -114,6 +114,8 @@ class Lockstep:
 
     def __post_init__(self) -> None:
         self._ledger: Ledger | None = None
+        self._weights = [member.weight for member in self.members]
+        self._shares: tuple[int, list[tuple[Member, Range]]] | None = None
         self._ended = False
         self._committing = False
         self.answered: set[str] = set()
@@ -122,9 +124,10 @@ class Lockstep:
 
     def shares(self, update: int) -> list[tuple[Member, Range]]:
         """Who computes which blocks of an update: a function of the update number alone."""
-        weights = [member.weight for member in self.members]
-        ranges = blocks.share_blocks(self.schedule.blocks_of(update), weights, update)
-        return list(zip(self.members, ranges, strict=True))
+        if self._shares is None or self._shares[0] != update:
+            ranges = blocks.share_blocks(self.schedule.blocks_of(update), self._weights, update)
+            self._shares = (update, list(zip(self.members, ranges, strict=True)))
+        return self._shares[1]
 
     def begin(self) -> list[Instruction]:
         """The instructions of the next update, or the end."""
@@ -152,10 +155,10 @@ class Lockstep:
             sends.append(Part(update=self.update, ranges=local))
             for member, (lo, hi) in shares:
                 if member.local and lo < hi:
+                    rows = blocks.rows_in(lo, hi, self.schedule.block, self.schedule.rows_of(self.update))
                     self._accept(Replied(
-                        member=member.name, incarnation=member.incarnation, update=self.update, lo=lo, hi=hi,
-                        rows=blocks.rows_in(lo, hi, self.schedule.block, self.schedule.rows_of(self.update)),
-                        weight=blocks.rows_in(lo, hi, self.schedule.block, self.schedule.rows_of(self.update)),
+                        member=member.name, incarnation=member.incarnation, update=self.update, lo=lo, hi=hi, rows=rows,
+                        weight=rows,
                     ))  # fmt: skip
         return sends + self._commit_if_complete()
 

@@ -5,7 +5,7 @@ n blocks, not O(P x members). Additions are those of the reduction tree, in its 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -41,6 +41,7 @@ class NodeArea:
     def __init__(self, buffers: NDArray[np.float64], size: int) -> None:
         self._buffers, self._size = buffers, size
         self._changed = asyncio.Condition()
+        self._waiting = 0
         self.begin(1)
 
     def begin(self, blocks: int) -> None:
@@ -56,8 +57,7 @@ class NodeArea:
     async def take(self, turn: int, nodes: Sequence[Node]) -> dict[Node, NDArray[np.float64]]:
         """Buffers [N] for a member's nodes; members are served in the order of ``turn``, 0 first."""
         if self._turn != turn or len(self._free) < len(nodes):
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._turn == turn and len(self._free) >= len(nodes))
+            await self._wait(lambda: self._turn == turn and len(self._free) >= len(nodes))
         self._turn += 1
         for node in nodes:
             self._index[node] = self._free.pop()
@@ -102,9 +102,18 @@ class NodeArea:
         else:
             await asyncio.to_thread(_sum_into, left, right)
 
+    async def _wait(self, ready: Callable[[], bool]) -> None:
+        self._waiting += 1
+        try:
+            async with self._changed:
+                await self._changed.wait_for(ready)
+        finally:
+            self._waiting -= 1
+
     async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+        if self._waiting:
+            async with self._changed:
+                self._changed.notify_all()
 
 
 def _sum_into(left: NDArray[np.float64], right: NDArray[np.float64]) -> None:

@@ -3,6 +3,7 @@
 The file has no name, so nothing is left behind whatever dies; it travels as a file descriptor (``SCM_RIGHTS``).
 """
 
+import math
 import mmap
 import os
 import tempfile
@@ -74,7 +75,7 @@ class Arena:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         place = self.layout[name]
-        count = int(np.prod(place.shape, dtype=np.int64))
+        count = math.prod(place.shape)
         flat = np.frombuffer(self._map, np.dtype(place.dtype), count, place.offset)
         return flat.reshape(place.shape)
 

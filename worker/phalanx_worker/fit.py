@@ -87,6 +87,8 @@ class CanonicalFit:
         self._held_epoch = [-1, -1]
         self._ids = [self.leader.arena["ids0"], self.leader.arena["ids1"]]
         self._root = self.leader.arena["root"]
+        area = self.leader.arena["remote"]
+        self._remote, self._remote_stack = list(area), area[: len(self._root)]
         self._own: Nodes = {}
         self._best_parameters: Any = None
         if self.validation is not None:
@@ -141,8 +143,7 @@ class CanonicalFit:
 
     def commit(self, remote: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
         """Fold the own part and the nodes (lo, hi, index) that lie in the arena's ``remote``, and commit the update."""
-        area = self.leader.arena["remote"]
-        nodes = {**self._own, **{(lo, hi): area[index] for lo, hi, index in remote}}
+        nodes = {**self._own, **{(lo, hi): self._remote[index] for lo, hi, index in remote}}
         if not self._own:
             self.leader.own_spans = set()  # what the stack holds is an earlier update's
         self._own = {}
@@ -168,12 +169,12 @@ class CanonicalFit:
         n = self._schedule.blocks_of(self.update)
         if nodes.keys() == {(0, n)} == self.leader.own_spans:
             return self._engine.stack
-        found = reduction.combine(nodes, 0, n, out=self._root[0])
-        remote = self.leader.arena["remote"][: len(self._root)]
-        for stack in (self._root, remote):
-            if found.ctypes.data == stack.ctypes.data:  # it lies where a stack begins already
-                return stack
-        np.copyto(self._root[0], found)
+        root = self._root[0]
+        found = reduction.combine(nodes, 0, n, out=root)
+        if found is self._remote[0]:  # it lies where a stack begins already
+            return self._remote_stack
+        if found is not root:
+            np.copyto(root, found)
         return self._root
 
     def _commit(self, nodes: Nodes, epochs: list[dict[str, Any]]) -> str | None:

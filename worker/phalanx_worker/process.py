@@ -100,20 +100,27 @@ class EngineProcess:
         """The next answer, within ``deadline`` seconds. Raises what the engine raised."""
         if self._socket is None:
             raise EngineFailed(f"engine {self.name} is closed")
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(deadline):
-                while (message := self._decoder.next()) is None:
-                    data = await loop.sock_recv(self._socket, 1 << 16)
-                    if not data:
-                        raise await self._ended()
-                    self._decoder.feed(data)
+            if deadline is None:
+                message = await self._next(self._socket)
+            else:
+                async with asyncio.timeout(deadline):
+                    message = await self._next(self._socket)
         except ConnectionResetError:
             raise await self._ended() from None
         except TimeoutError:
             raise OutOfTime(f"engine {self.name} did not finish {waiting_for} within {deadline} s") from None
         if "error" in message.body:
             raise from_wire(message.body["error"].encode())
+        return message
+
+    async def _next(self, sock: socket.socket) -> Message:
+        loop = asyncio.get_running_loop()
+        while (message := self._decoder.next()) is None:
+            data = await loop.sock_recv(sock, 1 << 16)
+            if not data:
+                raise await self._ended()
+            self._decoder.feed(data)
         return message
 
     async def call(
