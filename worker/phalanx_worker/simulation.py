@@ -83,9 +83,14 @@ def _count(start: Any, stop: Any, key0: Any, key1: Any) -> Any:
     first, last = (start + size - _U64(1)) // size, stop // size
     split = first <= last
     whole = jnp.where(split, _whole(first, jnp.maximum(first, last), key), 0)
-    head = _part(start // size, start, jnp.where(split, first * size, stop), key)
-    tail = jnp.where(split, _part(last, last * size, stop, key), 0)
-    return (stop - start).astype(jnp.int64) - whole - head - tail
+    head, tail = (start, jnp.where(split, first * size, stop)), (last * size, jnp.where(split, stop, last * size))
+    bounds = jnp.stack([jnp.stack(head), jnp.stack(tail)])
+
+    def end(k: Any, missed: Any) -> Any:
+        low, high = bounds[k, 0], bounds[k, 1]
+        return missed + _part(low // size, low, high, key)
+
+    return (stop - start).astype(jnp.int64) - lax.fori_loop(0, 2, end, whole)
 
 
 @functools.cache
