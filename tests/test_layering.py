@@ -126,9 +126,7 @@ def families(module: str, text: str) -> set[str]:
     """Which of gRPC and JAX a module imports; generated service code counts as gRPC."""
     names = [name for group in imports(module, text) for name in group]
     found = {family for family, roots in FAMILIES.items() if any(name.split(".")[0] in roots for name in names)}
-    return found | (
-        {"grpc"} if any(part.endswith("_pb2_grpc") for name in names for part in name.split(".")) else set()
-    )
+    return found | ({"grpc"} if any(part.endswith("_pb2_grpc") for name in names for part in name.split(".")) else set())
 
 
 def vague_parts(path: Path) -> list[str]:
@@ -163,9 +161,7 @@ def test_names_say_what_is_inside() -> None:
 
 def test_files_are_short() -> None:
     lengths = {path.as_posix(): len((ROOT / path).read_text("utf-8").splitlines()) for path in all_files()}
-    assert {
-        name: lines for name, lines in lengths.items() if lines > FILE_LINES and not name.startswith("tests/")
-    } == {}
+    assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES and not name.startswith("tests/")} == {}
 
 
 def test_functions_are_short() -> None:

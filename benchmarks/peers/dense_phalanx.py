@@ -33,7 +33,7 @@ def main() -> None:
     picked = probabilities[np.arange(len(fixture.labels)), fixture.labels]
     seconds = fitted.seconds
     emit(
-        seconds.work,
+        seconds.updates,
         check=float(-np.mean(np.log(picked))),
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
         setup=seconds.setup,

@@ -45,12 +45,12 @@ def main() -> None:
     moved = len(fitted.members) * parameters * (DOWN_BYTES + UP_BYTES) * asked.updates
     mebibytes = 1 / 1024
     emit(
-        seconds.work,
+        seconds.updates,
         units=asked.updates,
         check=float(fitted.history[-1].train.loss),
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
         setup=seconds.setup,
-        gigabytes_a_second=moved / seconds.work / 1e9,
+        gigabytes_a_second=moved / seconds.updates / 1e9,
         coordinator_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * mebibytes,
         child_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * mebibytes,
     )

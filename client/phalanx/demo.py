@@ -81,7 +81,7 @@ def table(lines: Sequence[Line]) -> str:
                 line.place,
                 line.fitted.digest[:16],
                 "N/A" if test is None or test.accuracy is None else f"{test.accuracy:.3f}",
-                f"{line.fitted.seconds.work:.2f}",
+                f"{line.fitted.seconds.updates:.2f}",
                 f"{line.simulation.hits:,}",
                 f"{line.simulation.seconds.work:.2f}",
             )

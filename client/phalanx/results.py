@@ -1,7 +1,7 @@
 """What comes back: a fitted model, an evaluation, a simulation. Frozen, with summaries for people."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 from phalanx_proto import result
 from phalanx_proto.errors import InvalidRequest
 from phalanx_proto.experiment import Role, Rows
-from phalanx_proto.jobs import EpochRecord, FitOutcome, Level, MemberReport, Score, Seconds, SimulationOutcome
+from phalanx_proto.jobs import (
+    EpochRecord,
+    FitOutcome,
+    FitSeconds,
+    Level,
+    MemberReport,
+    Score,
+    SimulationOutcome,
+    SimulationSeconds,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +84,7 @@ class Fitted:
         return self.outcome.members
 
     @property
-    def seconds(self) -> Seconds:
+    def seconds(self) -> FitSeconds:
         """Where the time went."""
         return self.outcome.seconds
 
@@ -144,7 +153,7 @@ class Fitted:
         if outcome.test is not None:
             lines.append(f"test        {describe(outcome.test)}")
         lines += [f"member      {describe_member(member)}" for member in outcome.members]
-        lines.append(f"seconds     {describe_seconds(outcome.seconds, 'updates')}")
+        lines.append(f"seconds     {describe_seconds(outcome.seconds)}")
         return "\n".join([*lines, *(f"note        {note}" for note in outcome.notes)])
 
     def __repr__(self) -> str:
@@ -188,7 +197,7 @@ class Simulation:
         return self.outcome.members
 
     @property
-    def seconds(self) -> Seconds:
+    def seconds(self) -> SimulationSeconds:
         """Where the time went."""
         return self.outcome.seconds
 
@@ -212,7 +221,7 @@ class Simulation:
             f"estimate    {self.estimate:.9f} ± {self.standard_error:.1e}",
             f"hits        {self.hits:,} of {self.samples:,} samples",
             *(f"member      {describe_member(member)}" for member in self.members),
-            f"seconds     {describe_seconds(self.seconds, 'work')}",
+            f"seconds     {describe_seconds(self.seconds)}",
         ]
         return "\n".join([*lines, *(f"note        {note}" for note in self.notes)])
 
@@ -245,7 +254,6 @@ def describe_member(member: MemberReport) -> str:
     return f"{member.name} ({member.backend}, {member.device}): {work}"
 
 
-def describe_seconds(seconds: Seconds, work: str) -> str:
+def describe_seconds(seconds: FitSeconds | SimulationSeconds) -> str:
     """Where the time went, in words."""
-    validation = "" if seconds.validation is None else f", validation {seconds.validation:.3f}"
-    return f"setup {seconds.setup:.3f}, {work} {seconds.work:.3f}{validation}, total {seconds.total:.3f}"
+    return ", ".join(f"{name} {value:.3f}" for name, value in asdict(seconds).items() if value is not None)

@@ -15,30 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_coordinator import data, node_area
-from phalanx_coordinator.checks import check_fit
+from phalanx_coordinator.canaries import classify
 from phalanx_coordinator.group import GroupRun, Stopped, guarded
-from phalanx_coordinator.lockstep import Lockstep, Member
+from phalanx_coordinator.lockstep import Lockstep
 from phalanx_coordinator.members import RemoteMembers, side_by_side
-from phalanx_coordinator.placement import Placement
+from phalanx_coordinator.plan import SCORE_BLOCK, Plan
+from phalanx_coordinator.reports import fit_reports
 from phalanx_coordinator.scoring import Lowered, lower, score_of, score_rows
 from phalanx_coordinator.timing import Deadlines, UpdatePace
-from phalanx_proto import blocks, tensors, wire
-from phalanx_proto.errors import AdmissionRefused, InvalidExperiment, LedgerMismatch, NonFinite
-from phalanx_proto.experiment import Experiment, ProgramSpec
-from phalanx_proto.jobs import (
-    EpochRecord,
-    FitOutcome,
-    FitRequest,
-    FittedParts,
-    Level,
-    Listener,
-    MemberReport,
-    Progress,
-    Scaling,
-    Score,
-    Seconds,
-)
-from phalanx_proto.schedule import Schedule
+from phalanx_proto import tensors
+from phalanx_proto.errors import LedgerMismatch, NonFinite
+from phalanx_proto.jobs import EpochRecord, FitOutcome, FitSeconds, FittedParts, Level, Listener, Progress, Scaling, Score
 from phalanx_worker.inventory import Inventory
 from phalanx_worker.pool import Arena, FitOpening, Pool, data_arena
 
@@ -46,58 +33,6 @@ STRETCH = 0.25
 """Seconds of updates between two looks at the outside world, where the pool is alone."""
 TELL_EVERY = 0.05
 """Seconds between two reports of progress."""
-SCORE_BLOCK = 1024
-"""Rows of a block of validation, evaluation and prediction; part of the contract, since it decides bits."""
-TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "float64": 1e-10}
-"""How far a member's canary may be from the canonical one, relative to its largest value, in the ``tolerance`` level."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What follows from a request and its placement, before anything is started."""
-
-    request: FitRequest
-    placement: Placement
-    experiment: Experiment
-    spec: ProgramSpec
-    schedule: Schedule
-
-
-def plan_fit(request: FitRequest, placement: Placement) -> Plan:
-    """Check a request completely and work out its sizes; raises what is wrong, all of it at once."""
-    check_fit(request)
-    block = blocks.auto_block(request.batch) if request.block == "auto" else request.block
-    schedule = Schedule(
-        rows=len(request.train), batch=request.batch, block=block, epochs=request.epochs, seed=request.seed,
-        shuffle=request.shuffle,
-    )  # fmt: skip
-    experiment = Experiment(
-        model=request.model, initial=tensors.digest(request.initial), loss=request.loss, optimizer=request.optimizer,
-        train=request.train.fingerprint, validation=None if request.validation is None else request.validation.fingerprint,
-        epochs=request.epochs, batch=request.batch, block=block, seed=request.seed, shuffle=request.shuffle,
-        standardize=request.standardize, keep_best=request.keep_best,
-    )  # fmt: skip
-    spec = ProgramSpec(
-        model=request.model, loss=request.loss, float_targets=request.float_targets, optimizer=request.optimizer,
-        dtype=placement.dtype, block=block, score_block=SCORE_BLOCK,
-    )  # fmt: skip
-    require_work_for_all(placement, schedule)
-    return Plan(request=request, placement=placement, experiment=experiment, spec=spec, schedule=schedule)
-
-
-def require_work_for_all(placement: Placement, schedule: Schedule) -> None:
-    """Every selected member must get blocks in some update; raises InvalidExperiment naming those who would not."""
-    idle = {member.name for member in placement.members}
-    weights = [member.weight for member in placement.members]
-    for update in range(schedule.updates):
-        ranges = blocks.share_blocks(schedule.blocks_of(update), weights, update)
-        idle -= {member.name for member, (lo, hi) in zip(placement.members, ranges, strict=True) if lo < hi}
-        if not idle:
-            return
-    raise InvalidExperiment(
-        f"{', '.join(sorted(idle))} would get no rows in the {schedule.updates} updates of this fit; use fewer members, "
-        "more even weights, smaller blocks or more updates"
-    )
 
 
 @dataclass(kw_only=True)
@@ -115,6 +50,8 @@ class FitRun:
     told: float = 0.0
     """When progress was last reported."""
     notes: list[str] = field(default_factory=list)
+    compute: dict[str, int] = field(default_factory=dict)
+    """Nanoseconds of computing by remote member."""
 
     async def run(self, start_pool: Callable[[], Awaitable[None]]) -> FitOutcome:
         """Carry the fit out; if it fails, the caller ends pool and members."""
@@ -141,8 +78,8 @@ class FitRun:
         held_out = self.plan.request.test
         test = None if held_out is None else await score_rows(self.pool, fitted, held_out)
         validation = tallies["validation"] / 1e9
-        seconds = Seconds(
-            setup=ready - began, work=updated - ready - validation, total=clock() - began,
+        seconds = FitSeconds(
+            setup=ready - began, updates=updated - ready - validation, total=clock() - began,
             validation=None if self.plan.request.validation is None else validation,
         )  # fmt: skip
         return replace(self._outcome(fitted, train, tallies, machine, seconds), test=test)
@@ -154,7 +91,7 @@ class FitRun:
         async def prepare() -> None:
             arrays.update(await asyncio.to_thread(self._prepare))
 
-        remote = self.remote.start(self.plan.placement, self.plan.experiment.digest[:16])
+        remote = self.remote.start(self.plan.placement, self.plan.run)
         await side_by_side([prepare(), start_pool(), remote])
         return arrays
 
@@ -182,13 +119,6 @@ class FitRun:
             keep_best=request.keep_best, validation_rows=0 if request.validation is None else len(request.validation),
         )  # fmt: skip
 
-    def _machine(self) -> Lockstep:
-        members = [
-            Member(name=record.name, weight=record.weight, local=record.transport == "local")
-            for record in self.plan.placement.members
-        ]
-        return Lockstep(run=self.plan.experiment.digest[:16], members=members, schedule=self.plan.schedule)
-
     async def _open(self, lowered: Lowered, arena: Arena, arrays: Mapping[str, NDArray[Any]]) -> Arena:
         """Bind the run everywhere and compare the canaries."""
         work = await self.pool.open(self._opening(lowered), [arena])
@@ -204,7 +134,9 @@ class FitRun:
             own.extend((await self.pool.call(call, deadline=self.deadlines.opening)).body["canaries"])
 
         await guarded(side_by_side([local(), *(remote(name) for name in self.remote.workers)]), self.remote.workers.values())
-        await self._classify(own, digests, work)
+        found = await classify(self.plan, own, digests, self.remote.workers, work["remote"][0])
+        self.level = found.level
+        self.notes += found.notes
         return work
 
     async def _open_remote(self, name: str, lowered: Lowered, arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -215,67 +147,22 @@ class FitRun:
         program_digest = tensors.digest_bytes(program)
         blobs = {digests[key]: view for key, view in views.items()} | {program_digest: memoryview(program)}
         await worker.put_blobs(blobs)
-        return await worker.open(self.plan.spec.sizes, self.plan.schedule, program_digest, arrays, digests, self._canary_rows())
-
-    def _canary_rows(self) -> list[int]:
-        count = min(self.plan.schedule.block, self.plan.schedule.rows_of(0))
-        return [int(row) for row in self.plan.schedule.order_of(0)[:count]]
-
-    async def _classify(self, own: Sequence[Mapping[str, Any]], remote: Mapping[str, str], work: Arena) -> None:
-        """``bitwise`` if every canary is the canonical one; else every other one must be within the tolerance."""
-        canonical = own[0]["digest"]
-        owners = self.plan.placement.owners
-        off = {
-            owner.name: float(canary["deviation"])
-            for owner, canary in zip(owners, own, strict=True)
-            if owner is not None and canary["digest"] != canonical
-        }
-        for name, digest in remote.items():
-            if digest != canonical:
-                off[name] = await self._deviation(name, work["remote"][0][: self.plan.spec.sizes.node_size].copy())
-        if not off:
-            return
-        limit = TOLERANCE[self.plan.placement.dtype]
-        strict = self.plan.request.reproducible == "bitwise"
-        refused = [
-            {
-                "worker": name,
-                "field": "canary",
-                "wanted": "the same bits" if strict else f"within {limit}",
-                "found": f"{far:.3g} off",
-            }
-            for name, far in off.items()
-            if strict or not far <= limit
-        ]
-        if refused:
-            raise AdmissionRefused(refused)
-        self.level = "tolerance"
-        self.notes += [
-            f"{name} computes other bits ({far:.3g} relative): the result is not bitwise" for name, far in off.items()
-        ]
-
-    async def _deviation(self, name: str, reference: NDArray[np.float64]) -> float:
-        """How far a remote member's canary node is from the canonical one, relative to its largest value."""
-        worker = self.remote.workers[name]
-        rows = np.array(self._canary_rows(), np.int32)
-        node = np.empty_like(reference)
-        await worker.ask(0, 0, 1, rows, self.plan.request.initial.astype(self.plan.placement.dtype))
-        await worker.collect(0, wire.NodeReader([(0, 1)], {(0, 1): node}))
-        return float(np.abs(node - reference).max() / (np.abs(reference).max() or 1.0))
+        return await worker.open(
+            self.plan.spec.sizes, self.plan.schedule, program_digest, arrays, digests, self.plan.canary_rows()
+        )
 
     async def _updates(self, work: Arena) -> Lockstep | None:
         """All updates; raises NonFinite if one cannot be committed."""
         if not self.remote.workers:
             await self._stretches()
             return None
-        machine = self._machine()
+        machine = self.plan.machine()
         owners = [None if owner is None else owner.name for owner in self.plan.placement.owners]
         group = GroupRun(
             machine=machine, pool=self.pool, owners=owners, workers=self.remote.workers, work=work,
             sizes=self.plan.spec.sizes, schedule=self.plan.schedule, pace=UpdatePace(self.deadlines),
-            on_commit=self._committed,
+            on_commit=self._committed, compute=self.compute,
         )  # fmt: skip
-        self.compute = group.compute
         stopped = await group.run()
         if isinstance(stopped, Stopped):
             raise await self._not_finite(stopped.update)
@@ -325,7 +212,7 @@ class FitRun:
                 f"update {update}: every sum is finite, but the updated parameters are not; {advice}", update=update
             )
         block, rows = int(found["block"]), list(found["rows"])
-        member = next(m.name for m, (lo, hi) in self._machine().shares(update) if lo <= block < hi)
+        member = self.plan.owner_of(update, block)
         listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
         return NonFinite(
             f"update {update}: the sums of block {block} (rows {listed}; member {member}) are not finite; {advice}",
@@ -349,12 +236,12 @@ class FitRun:
         )  # fmt: skip
 
     def _outcome(
-        self, fitted: FittedParts, train: Score, tallies: Mapping[str, Any], machine: Lockstep | None, seconds: Seconds
+        self, fitted: FittedParts, train: Score, tallies: Mapping[str, Any], machine: Lockstep | None, seconds: FitSeconds
     ) -> FitOutcome:
         best = tallies["best"]
         kept = None if best is None else int(best["epoch"])
         chosen = self.history[-1] if kept is None else self.history[kept]
-        members = self._reports(tallies, machine)
+        members = fit_reports(self.plan.placement, self.pool, tallies, self.remote, machine, self.compute)
         idle = [member.name for member in members if not member.rows]
         if idle:
             raise LedgerMismatch(f"{', '.join(idle)} contributed no rows to the whole fit; the result is not kept")
@@ -362,37 +249,4 @@ class FitRun:
             fitted=fitted, digest=tensors.digest(fitted.parameters), level=self.level, updates=self.plan.schedule.updates,
             history=tuple(self.history), train=train, validation=chosen.validation, best_epoch=kept, members=members,
             seconds=seconds, notes=tuple(self.notes), manifest={},
-        )  # fmt: skip
-
-    def _reports(self, tallies: Mapping[str, Any], machine: Lockstep | None) -> tuple[MemberReport, ...]:
-        found: list[MemberReport] = []
-        for record in self.plan.placement.members:
-            if record.transport == "local":
-                found.append(self._local_report(record.name, tallies))
-            else:
-                assert machine is not None
-                rows, updates = machine.accepted[record.name]
-                handshake = self.remote.handshakes[record.name]
-                device = handshake.backend(record.backend)
-                found.append(
-                    MemberReport(
-                        name=record.name, backend=record.backend, device=device.devices[record.device] if device else "",
-                        rows=rows, updates=updates, compute_seconds=self.compute.get(record.name, 0) / 1e9,
-                        resident=self.remote.workers[record.name].resident, numeric_class=handshake.numeric_class,
-                    )
-                )  # fmt: skip
-        return tuple(found)
-
-    def _local_report(self, name: str, tallies: Mapping[str, Any]) -> MemberReport:
-        owned = [
-            (slot, engine)
-            for slot, (owner, engine) in enumerate(zip(self.plan.placement.owners, self.pool.engines, strict=True))
-            if owner is not None and owner.name == name
-        ]
-        mine = [tallies["tallies"][slot] for slot, _ in owned]
-        device = owned[0][1].ready["device"]
-        return MemberReport(
-            name=name, backend=owned[0][1].slot.backend, device=str(device["kind"]), rows=sum(t["rows"] for t in mine),
-            updates=max(t["updates"] for t in mine), compute_seconds=sum(t["compute"] for t in mine) / 1e9,
-            resident=tallies["resident"] if owned[0][0] == 0 else None,
         )  # fmt: skip

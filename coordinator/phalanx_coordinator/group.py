@@ -177,9 +177,8 @@ async def guarded(work: Coroutine[Any, Any, Result], workers: Any) -> Result:
     except BaseExceptionGroup as failures:
         raise first_error(failures) from None
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)  # what it raised meanwhile only follows from what is raised here
 
 
 def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from phalanx_coordinator.fit import Plan
 from phalanx_coordinator.placement import Placement
+from phalanx_coordinator.plan import Plan
 from phalanx_proto.fingerprint import source_fingerprint
 from phalanx_proto.handshake import PROTOCOL, Handshake
 from phalanx_proto.jobs import FitOutcome, SimulationOutcome, SimulationRequest

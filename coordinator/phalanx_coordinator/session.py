@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_coordinator import checks, manifest
-from phalanx_coordinator.fit import FitRun, plan_fit
+from phalanx_coordinator.fit import FitRun
 from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.output import OutputDirectory
 from phalanx_coordinator.placement import place
+from phalanx_coordinator.plan import plan_fit
 from phalanx_coordinator.scoring import predict_rows, score_rows
 from phalanx_coordinator.simulate import SimulationRun, plan_simulation
 from phalanx_coordinator.timing import Deadlines

@@ -12,7 +12,7 @@ from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.remote import RemoteWorker
 from phalanx_coordinator.timing import Deadlines
 from phalanx_proto.errors import InvalidExperiment, LedgerMismatch
-from phalanx_proto.jobs import Listener, MemberReport, Progress, Seconds, SimulationOutcome, SimulationRequest
+from phalanx_proto.jobs import Listener, MemberReport, Progress, SimulationOutcome, SimulationRequest, SimulationSeconds
 from phalanx_proto.ledger import MAX_CHUNKS, ChunkLedger
 from phalanx_worker.inventory import Inventory
 from phalanx_worker.pool import EngineProcess, Pool
@@ -93,7 +93,7 @@ class SimulationRun:
         idle = [member.name for member in members if not member.samples]
         if idle:
             raise LedgerMismatch(f"{', '.join(idle)} did no accepted work; the result is not kept")
-        seconds = Seconds(setup=ready - began, work=worked - ready, validation=None, total=clock() - began)
+        seconds = SimulationSeconds(setup=ready - began, work=worked - ready, total=clock() - began)
         return SimulationOutcome(
             samples=self.ledger.samples, hits=self.ledger.hits, members=members, seconds=seconds, notes=tuple(notes),
             manifest={},

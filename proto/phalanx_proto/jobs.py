@@ -69,13 +69,23 @@ class MemberReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seconds:
-    """Where the time went."""
+class FitSeconds:
+    """Where the time of a fit went."""
+
+    setup: float
+    updates: float
+    """All updates, without validation."""
+    validation: float | None
+    """None without validation rows."""
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationSeconds:
+    """Where the time of a simulation went."""
 
     setup: float
     work: float
-    """Updates of a fit without validation; chunks of a simulation."""
-    validation: float | None
     total: float
 
 
@@ -139,7 +149,7 @@ class FitOutcome:
     """None where no test rows were given."""
     best_epoch: int | None
     members: tuple[MemberReport, ...]
-    seconds: Seconds
+    seconds: FitSeconds
     notes: tuple[str, ...]
     manifest: Mapping[str, Any] = field(repr=False)
 
@@ -151,7 +161,7 @@ class SimulationOutcome:
     samples: int
     hits: int
     members: tuple[MemberReport, ...]
-    seconds: Seconds
+    seconds: SimulationSeconds
     notes: tuple[str, ...]
     manifest: Mapping[str, Any] = field(repr=False)
 

@@ -1,11 +1,12 @@
 """The document of a finished job: ``result.json``, and what ``--json`` prints. Public values only; null is what is N/A."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phalanx_proto.jobs import FitOutcome, MemberReport, Score, Seconds, SimulationOutcome
+from phalanx_proto.jobs import FitOutcome, FitSeconds, MemberReport, Score, SimulationOutcome, SimulationSeconds
 
 
 def of_fit(outcome: FitOutcome) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def of_fit(outcome: FitOutcome) -> dict[str, Any]:
             for line in outcome.history
         ],
         "members": _members(outcome.members, "rows", "updates"),
-        "seconds": _seconds(outcome.seconds, "updates"),
+        "seconds": _seconds(outcome.seconds),
         "notes": list(outcome.notes),
     }
 
@@ -40,7 +41,7 @@ def of_simulation(outcome: SimulationOutcome) -> dict[str, Any]:
         "hits": outcome.hits,
         "estimate": 4 * outcome.hits / outcome.samples,
         "members": _members(outcome.members, "samples"),
-        "seconds": _seconds(outcome.seconds, "work"),
+        "seconds": _seconds(outcome.seconds),
         "notes": list(outcome.notes),
     }
 
@@ -64,8 +65,5 @@ def _members(members: Sequence[MemberReport], *work: str) -> list[dict[str, Any]
     return [{name: getattr(member, name) for name in names} for member in members]
 
 
-def _seconds(seconds: Seconds, work: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"setup": seconds.setup, work: seconds.work, "total": seconds.total}
-    if work == "updates":
-        found["validation"] = seconds.validation
-    return {name: None if value is None else round(value, 6) for name, value in found.items()}
+def _seconds(seconds: FitSeconds | SimulationSeconds) -> dict[str, float | None]:
+    return {name: None if value is None else round(value, 6) for name, value in dataclasses.asdict(seconds).items()}

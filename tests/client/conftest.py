@@ -7,7 +7,16 @@ import pytest
 
 from phalanx.results import Fitted, Simulation
 from phalanx_proto.experiment import Dense, ModelSpec, OptimizerSpec, ProgramSpec
-from phalanx_proto.jobs import EpochRecord, FitOutcome, FittedParts, MemberReport, Score, Seconds, SimulationOutcome
+from phalanx_proto.jobs import (
+    EpochRecord,
+    FitOutcome,
+    FitSeconds,
+    FittedParts,
+    MemberReport,
+    Score,
+    SimulationOutcome,
+    SimulationSeconds,
+)
 
 MakeFitted = Callable[..., Fitted]
 MakeSimulation = Callable[..., Simulation]
@@ -35,7 +44,7 @@ def make_fitted() -> MakeFitted:
             FitOutcome(
                 fitted=parts, digest=digest, level="bitwise", updates=3, history=history, train=train, validation=validation,
                 test=test, best_epoch=1, members=members, notes=("more slots than CPUs",), manifest={},
-                seconds=Seconds(setup=1.0, work=2.0, validation=0.5, total=4.0),
+                seconds=FitSeconds(setup=1.0, updates=2.0, validation=0.5, total=4.0),
             )
         )  # fmt: skip
 
@@ -48,7 +57,7 @@ def make_simulation() -> MakeSimulation:
 
     def make(hits: int = 785_856) -> Simulation:
         member = MemberReport(name="local-1", backend="cpu", device="cpu", samples=1_000_000)
-        seconds = Seconds(setup=1.0, work=0.25, validation=None, total=1.25)
+        seconds = SimulationSeconds(setup=1.0, work=0.25, total=1.25)
         return Simulation(
             SimulationOutcome(samples=1_000_000, hits=hits, members=(member,), seconds=seconds, notes=(), manifest={})
         )

@@ -14,14 +14,23 @@ import pytest
 
 from phalanx_coordinator import manifest
 from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.fit import plan_fit
 from phalanx_coordinator.placement import Placement
+from phalanx_coordinator.plan import plan_fit
 from phalanx_proto import result
 from phalanx_proto.execution import Local
 from phalanx_proto.experiment import Rows
 from phalanx_proto.fingerprint import source_fingerprint
 from phalanx_proto.handshake import BackendFound, Handshake
-from phalanx_proto.jobs import EpochRecord, FitOutcome, FitRequest, FittedParts, MemberReport, Score, Seconds, SimulationRequest
+from phalanx_proto.jobs import (
+    EpochRecord,
+    FitOutcome,
+    FitRequest,
+    FitSeconds,
+    FittedParts,
+    MemberReport,
+    Score,
+    SimulationRequest,
+)
 from phalanx_worker.inventory import inventory
 
 MakeRows = Callable[..., Rows]
@@ -124,7 +133,7 @@ def outcome(make_request: MakeRequest) -> FitOutcome:
         fitted=fitted, digest="d" * 64, level="tolerance", updates=4, history=(EpochRecord(epoch=0, train=score),),
         train=score, validation=None, best_epoch=None, notes=("a note",), manifest={},
         members=(MemberReport(name="a", backend="cpu", device="K", rows=12, updates=4, compute_seconds=0.25),),
-        seconds=Seconds(setup=1.00000049, work=2.0, validation=None, total=3.5),
+        seconds=FitSeconds(setup=1.00000049, updates=2.0, validation=None, total=3.5),
     )  # fmt: skip
 
 

@@ -85,9 +85,7 @@ def widths(ranges: tuple[blocks.Range, ...]) -> tuple[int, ...]:
     return tuple(hi - lo for lo, hi in ranges)
 
 
-@given(
-    st.integers(0, 200), st.lists(st.one_of(st.integers(1, 99), st.floats(0.01, 99)), min_size=1), st.integers(0, 10**6)
-)
+@given(st.integers(0, 200), st.lists(st.one_of(st.integers(1, 99), st.floats(0.01, 99)), min_size=1), st.integers(0, 10**6))
 def test_shares_are_contiguous_and_cover(count: int, weights: list[float], turn: int) -> None:
     ranges = blocks.share_blocks(count, weights, turn)
     assert [lo for lo, _ in ranges] + [count] == [0, *(hi for _, hi in ranges)]

@@ -18,8 +18,7 @@ def test_the_fingerprint_is_one_sha256_for_every_process() -> None:
     found = fingerprint.source_fingerprint()
     assert len(found) == 64 and set(found) <= set(string.hexdigits.lower())
     program = (
-        "import sys; from phalanx_proto.fingerprint import source_fingerprint as f; "
-        "print(f(), 'phalanx_worker' in sys.modules)"
+        "import sys; from phalanx_proto.fingerprint import source_fingerprint as f; print(f(), 'phalanx_worker' in sys.modules)"
     )
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert other.stdout.split() == [found, "False"]

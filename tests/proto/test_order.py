@@ -40,9 +40,7 @@ def test_epochs_and_seeds_have_their_own_permutations() -> None:
     assert order.row_order(1, 2, 0).shape == (0,)
 
 
-@pytest.mark.parametrize(
-    ("seed", "epoch", "rows"), [(0, 0, -1), (0, 0, 1 << 31), (0, -1, 2), (0, 1 << 32, 2), (-1, 0, 2)]
-)
+@pytest.mark.parametrize(("seed", "epoch", "rows"), [(0, 0, -1), (0, 0, 1 << 31), (0, -1, 2), (0, 1 << 32, 2), (-1, 0, 2)])
 def test_what_cannot_be_ordered_is_refused(seed: int, epoch: int, rows: int) -> None:
     with pytest.raises(InvalidRequest):
         order.row_order(seed, epoch, rows)

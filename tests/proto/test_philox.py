@@ -49,9 +49,7 @@ def test_words_follow_the_counter_layout() -> None:
 @given(start=st.integers(0, 1 << 40), count=st.integers(0, 40), lane=st.integers(0, ONES))
 def test_words_are_one_sequence(start: int, count: int, lane: int) -> None:
     whole = philox.words(9, philox.STREAM_KEYS, 50, lane=lane, start=start)
-    assert np.array_equal(
-        philox.words(9, philox.STREAM_KEYS, count, lane=lane, start=start + 7)[:43], whole[7:][:count]
-    )
+    assert np.array_equal(philox.words(9, philox.STREAM_KEYS, count, lane=lane, start=start + 7)[:43], whole[7:][:count])
 
 
 def test_words_do_not_depend_on_the_pass() -> None:
@@ -61,9 +59,7 @@ def test_words_do_not_depend_on_the_pass() -> None:
 
 def test_streams_lanes_and_seeds_differ() -> None:
     tags = range(5)
-    found = {
-        philox.words(seed, tag, 4, lane=lane).tobytes() for seed in (0, 1 << 32) for tag in tags for lane in (0, 1)
-    }
+    found = {philox.words(seed, tag, 4, lane=lane).tobytes() for seed in (0, 1 << 32) for tag in tags for lane in (0, 1)}
     assert len(found) == 20
 
 

@@ -89,9 +89,7 @@ def test_merge_schedule_is_data_of_the_range() -> None:
     assert reduction.merge_schedule(1, 4, 4).tolist() == [0, 0, 1]
     assert reduction.merge_schedule(2, 2, 4).tolist() == []
     assert reduction.merge_schedule(0, 4, 4).dtype == np.int32
-    assert int(reduction.merge_schedule(1, 10**6, 10**6).sum()) == 10**6 - 1 - len(
-        reduction.maximal_nodes(1, 10**6, 10**6)
-    )
+    assert int(reduction.merge_schedule(1, 10**6, 10**6).sum()) == 10**6 - 1 - len(reduction.maximal_nodes(1, 10**6, 10**6))
 
 
 def test_stack_depth_is_exact() -> None:

@@ -1,7 +1,9 @@
 """What the tests of the worker build again and again: specs, data, programs, engines, gangs in threads."""
 
+import dataclasses
 import functools
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
 from numpy.typing import NDArray
 
 from phalanx_proto import reduction
@@ -31,6 +34,7 @@ from phalanx_worker.state import ArrayType
 Span = tuple[int, int]
 Vector = NDArray[np.float64]
 Nodes = dict[Span, Vector]
+USER = os.getuid()
 SGD = OptimizerSpec(name="sgd", rate=0.1)
 ADAM = OptimizerSpec(name="adam", rate=0.01)
 
@@ -123,6 +127,20 @@ def huge_gradient(parameters: Any, x: Any, y: Any, weight: Any, key: Any) -> Any
     return parameters * total, total, jnp.sum(weight), total[None]
 
 
+def forged_program(problem: Problem) -> bytes:
+    """A gradient program whose module calls a function of the host under a name that its envelope does not own up to."""
+    target = "phalanx_forged_call"
+
+    def gradient(parameters: Any, x: Any, y: Any, weight: Any, key: Any) -> Any:
+        called = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(parameters.shape, parameters.dtype))(parameters)
+        return called, jnp.sum(weight), jnp.sum(weight), jnp.sum(weight)[None]
+
+    check = export.DisabledSafetyCheck.custom_call(target)
+    exported = export.export(jax.jit(gradient), platforms=("cpu",), disabled_checks=[check])
+    honest = exported(*shapes_of(signature_for(problem)))
+    return bytes(dataclasses.replace(honest, disabled_safety_checks=()).serialize())
+
+
 def cpu() -> Any:
     engine.configure()
     return engine.find_device("cpu")
@@ -168,9 +186,7 @@ def nodes_of(
 
 
 @contextmanager
-def gang(
-    problem: Problem, slots: int, *, held: int | None = None, remote: int = 0, timeout: float = 30.0
-) -> Iterator[Leader]:
+def gang(problem: Problem, slots: int, *, held: int | None = None, remote: int = 0, timeout: float = 30.0) -> Iterator[Leader]:
     """A leader in this thread and followers in threads, each with an engine of its own."""
     held = problem.schedule.updates_per_epoch if held is None else held
     shape = FitShape(sizes=problem.sizes, schedule=problem.schedule, slots=slots, held=held, remote=remote)

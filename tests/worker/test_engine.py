@@ -189,9 +189,7 @@ def test_the_update_is_told_its_number_and_changes_nothing_in_place(problem: Pro
     assert problem.initial.tobytes() == before.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("place", "value"), [(0, np.nan), (2, np.inf), (-3, -np.inf), (-2, 0.0), (-1, np.nan)], ids=str
-)
+@pytest.mark.parametrize(("place", "value"), [(0, np.nan), (2, np.inf), (-3, -np.inf), (-2, 0.0), (-1, np.nan)], ids=str)
 def test_what_is_not_finite_is_flagged(problem: Problem, place: int, value: float) -> None:
     """In the gradient, the loss, the weight (a mean over no rows) and a metric."""
     own = builders.bound_engine(problem)

@@ -187,9 +187,7 @@ def poisoned(problem: Problem, update: int, place: int) -> int:
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 1.0], [0.0, 1.0]], ids=str)
 @pytest.mark.parametrize(("place", "block"), [(0, 0), (13, 3), (25, 6)])
-def test_a_sum_that_is_not_finite_stops_and_is_found(
-    doubles: Problem, weights: list[float], place: int, block: int
-) -> None:
+def test_a_sum_that_is_not_finite_stops_and_is_found(doubles: Problem, weights: list[float], place: int, block: int) -> None:
     row = poisoned(doubles, 0, place)
     with builders.gang(doubles, len(weights)) as leader:
         own = builders.canonical(leader, doubles, weights)

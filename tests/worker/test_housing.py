@@ -78,9 +78,7 @@ def test_a_directory_has_one_worker(private: Path) -> None:
     release(Housing(private))
 
 
-def test_a_path_too_long_for_a_socket_is_refused_and_nothing_stays(
-    private: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_too_long_for_a_socket_is_refused_and_nothing_stays(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = private / ("d" * (LONGEST_PATH - len(str(private))))
     deep.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))

@@ -91,9 +91,7 @@ def test_no_control_groups_set_no_limit(tmp_path: Path) -> None:
     assert cgroups.memory_limit(tmp_path) is None
 
 
-def allot(
-    logical: int | None = 8, affinity: int | None = 8, quota: float | None = None, **environment: str
-) -> Allocation:
+def allot(logical: int | None = 8, affinity: int | None = 8, quota: float | None = None, **environment: str) -> Allocation:
     return discover(logical_cpus=logical, affinity=affinity, cgroup_quota=quota, environment=environment)
 
 

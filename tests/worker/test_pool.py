@@ -112,9 +112,7 @@ def test_a_fit_can_be_closed_and_another_opened(runner: asyncio.Runner, shared: 
     assert len(set(runner.run(run()))) == 1
 
 
-def test_a_sum_that_is_not_finite_is_found_with_its_rows(
-    runner: asyncio.Runner, shared: Pool, problem: Problem
-) -> None:
+def test_a_sum_that_is_not_finite_is_found_with_its_rows(runner: asyncio.Runner, shared: Pool, problem: Problem) -> None:
     ids = builders.ids_of(problem.schedule)
     problem.x[ids[9], 0] = np.inf
 

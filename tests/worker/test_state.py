@@ -394,9 +394,7 @@ def test_a_simulation_is_shared_over_the_slots(slots: int, start: int, stop: int
     assert all(start <= lo < hi <= stop for lo, hi in covered)
 
 
-@pytest.mark.parametrize(
-    ("start", "stop"), [(0, 0), (5, 5), (6, 5), (0, (1 << 40) + 1), ((1 << 63) - 5, 1 << 63), (-1, 5)]
-)
+@pytest.mark.parametrize(("start", "stop"), [(0, 0), (5, 5), (6, 5), (0, (1 << 40) + 1), ((1 << 63) - 5, 1 << 63), (-1, 5)])
 def test_a_range_that_is_none_is_refused(bench: Bench, start: int, stop: int) -> None:
     with pytest.raises(InvalidRequest, match="are not a range"):
         carry_out(bench.state.simulate(start, stop, 1))

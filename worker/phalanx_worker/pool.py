@@ -72,9 +72,8 @@ class Followers:
                 raise EngineFailed("an engine stopped following while its leader was at work")
             return task.result()
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def simulate(self, cuts: Sequence[int], seed: int) -> list[int]:
         """Hits of each follower's range [cuts[k], cuts[k + 1])."""
@@ -106,10 +105,11 @@ class Followers:
 
     async def close(self) -> None:
         """End all followers."""
-        await close_all(self.engines)
-        if self._serving:
-            await asyncio.gather(*self._serving, return_exceptions=True)
+        for serving in self._serving:  # nothing wakes a read of a socket that its own side closes
+            serving.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
         self._serving = []
+        await close_all(self.engines)
 
 
 class Pool:

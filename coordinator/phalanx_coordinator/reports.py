@@ -1,0 +1,57 @@
+"""What each member did, from the tallies of the pool and the accepted replies of remote members."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.lockstep import Lockstep
+from phalanx_coordinator.members import RemoteMembers
+from phalanx_coordinator.placement import Placement
+from phalanx_proto.jobs import MemberReport
+from phalanx_worker.pool import Pool
+
+
+def fit_reports(
+    placement: Placement,
+    pool: Pool,
+    tallies: Mapping[str, Any],
+    remote: RemoteMembers,
+    machine: Lockstep | None,
+    compute: Mapping[str, int],
+) -> tuple[MemberReport, ...]:
+    """One report a member, in their order. ``compute`` holds nanoseconds by remote member."""
+    reports = []
+    for record in placement.members:
+        if record.transport == "local":
+            reports.append(_local(record.name, placement, pool, tallies))
+        else:
+            assert machine is not None
+            rows, updates = machine.accepted[record.name]
+            reports.append(_remote(record, remote, rows, updates, compute.get(record.name)))
+    return tuple(reports)
+
+
+def _remote(record: WorkerRecord, remote: RemoteMembers, rows: int, updates: int, nanoseconds: int | None) -> MemberReport:
+    handshake = remote.handshakes[record.name]
+    found = handshake.backend(record.backend)
+    return MemberReport(
+        name=record.name, backend=record.backend, device=found.devices[record.device] if found else "", rows=rows,
+        updates=updates, compute_seconds=None if nanoseconds is None else nanoseconds / 1e9,
+        resident=remote.workers[record.name].resident, numeric_class=handshake.numeric_class,
+    )  # fmt: skip
+
+
+def _local(name: str, placement: Placement, pool: Pool, tallies: Mapping[str, Any]) -> MemberReport:
+    owned = [
+        (slot, engine)
+        for slot, (owner, engine) in enumerate(zip(placement.owners, pool.engines, strict=True))
+        if owner is not None and owner.name == name
+    ]
+    mine = [tallies["tallies"][slot] for slot, _ in owned]
+    engine = owned[0][1]
+    return MemberReport(
+        name=name, backend=engine.slot.backend, device=str(engine.ready["device"]["kind"]),
+        rows=sum(tally["rows"] for tally in mine), updates=max(tally["updates"] for tally in mine),
+        compute_seconds=sum(tally["compute"] for tally in mine) / 1e9,
+        resident=tallies["resident"] if owned[0][0] == 0 else None,
+    )  # fmt: skip
