@@ -98,11 +98,20 @@ def files() -> dict[Trace, str]:
     return {path: f"file {path}" for folder in folders for path in folder.glob("phalanx*")}
 
 
+def has_an_owner(trace: Trace, before: Mapping[Trace, str]) -> bool:
+    """Whether another run holds this file, or a process that was there before the test started this process."""
+    if isinstance(trace, Path):
+        return is_mapped_elsewhere(trace)
+    with contextlib.suppress(psutil.Error):
+        return any(parent.pid in before for parent in psutil.Process(trace).parents())
+    return False
+
+
 def left_since(before: Mapping[Trace, str]) -> dict[Trace, str]:
     """What is there now and was not before."""
     now = {**processes(), **files()}
     fresh = {trace: what for trace, what in now.items() if trace not in before}
-    return {trace: what for trace, what in fresh.items() if not (isinstance(trace, Path) and is_mapped_elsewhere(trace))}
+    return {trace: what for trace, what in fresh.items() if not has_an_owner(trace, before)}
 
 
 def remove(left: Mapping[Trace, str]) -> None:

@@ -127,7 +127,10 @@ def inventory() -> "Inventory":
 
 
 def shutdown() -> None:
-    """End the engines that are kept warm between calls. They end with this process anyway; a later call starts new ones."""
+    """End the engines that are kept warm between calls. They end with this process anyway; a later call starts new ones.
+
+    What another thread has under way is cancelled. A progress listener that calls this gets ``InvalidRequest``.
+    """
     from phalanx.embedded import EMBEDDED
 
     EMBEDDED.close()

@@ -81,7 +81,7 @@ class Dataset:
         arrays = _read_npz(Path(path))
         missing = [name for name in ("x", "y") if name not in arrays]
         if missing:
-            found = ", ".join(sorted(arrays)) or "nothing"
+            found = f"{', '.join(sorted(arrays)):.200}" or "nothing"
             raise InvalidRequest(f"{path} has no array named {' and none named '.join(missing)}; it has {found}")
         names = arrays.get("names")
         listed = None if names is None else [str(name) for name in names.reshape(-1)]
@@ -134,7 +134,7 @@ class Dataset:
     def __repr__(self) -> str:
         rows, width = self.features.shape
         outputs = 1 if self.targets.ndim == 1 else self.targets.shape[1]
-        held = f"{outputs} float targets" if self.classes is None else f"{self.classes} classes"
+        held = f"{outputs} float target{'s' * (outputs > 1)}" if self.classes is None else f"{self.classes} classes"
         if self.names is not None and len(self.names) <= 10:
             held += f" ({', '.join(self.names)})"
         grouped = "" if self.groups is None else f", {int(self.groups.max()) + 1:,} groups"
@@ -201,7 +201,8 @@ def _labels(y: NDArray[Any], names: tuple[str, ...] | None) -> tuple[NDArray[np.
     limit = MAX_CLASSES if names is None else len(names)
     wrong = np.flatnonzero((y < 0) | (y >= limit))
     if len(wrong):
-        raise InvalidRequest(f"label {y[wrong[0]]} at row {wrong[0]} is out of range: classes are 0 to {limit - 1:,}")
+        hint = "" if names is not None else "; renumber labels with numpy.unique(y, return_inverse=True)"
+        raise InvalidRequest(f"label {y[wrong[0]]} at row {wrong[0]} is out of range: classes are 0 to {limit - 1:,}{hint}")
     labels = y.astype(np.int32)
     counts = np.bincount(labels)
     if names is None and not counts.all():
@@ -247,14 +248,15 @@ _UNREADABLE = (
 """What NumPy raises for a file that is damaged, encrypted, pickled or claims absurd sizes."""
 
 
-def _read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
+def _read_npz(path: Path) -> Mapping[str, Any]:
     try:
         # Opened here, since NumPy leaves a file that it cannot read open.
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InvalidRequest(f"{path} holds a single array: save both with numpy.savez(path, x=x, y=y)")
-            return {name: archive[name] for name in archive.files if name in ("x", "y", "groups", "names")}
+            # Arrays of other names are not read; None stands for them.
+            return {name: archive[name] if name in ("x", "y", "groups", "names") else None for name in archive.files}
     except FileNotFoundError as error:
         raise InvalidRequest(f"there is no file {path}") from error
     except _UNREADABLE as error:

@@ -33,6 +33,7 @@ class Embedded:
         self._coordinator: Coordinator | None = None
         self._thread: threading.Thread | None = None
         self._pid = 0
+        self._under_way: set[Future[Any]] = set()
         self.log: LogSink | None = None
 
     def run(self, work: Work[Result]) -> Result:
@@ -41,9 +42,10 @@ class Embedded:
         Raises ``InvalidRequest`` when called by a listener, which would wait for itself.
         """
         loop, coordinator = self._ensure()
-        if threading.current_thread() is self._thread:
-            raise InvalidRequest("a progress listener cannot start other work: note what it needs and do that later")
+        self._refuse_listener("start other work")
         future = asyncio.run_coroutine_threadsafe(work(coordinator), loop)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
         try:
             return self._wait(future)
         except KeyboardInterrupt:
@@ -53,6 +55,10 @@ class Embedded:
             raise
         except CancelledError:
             raise Cancelled("the work was cancelled; everything it started has ended") from None
+
+    def _refuse_listener(self, what: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise InvalidRequest(f"a progress listener cannot {what}: note what it needs and do that later")
 
     @staticmethod
     def _wait(future: "Future[Result]") -> Result:
@@ -69,6 +75,7 @@ class Embedded:
 
     def _start(self) -> None:
         self._pid = os.getpid()
+        self._under_way = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="phalanx-coordinator", daemon=True)
         self._thread.start()
@@ -76,12 +83,18 @@ class Embedded:
         self._coordinator = Coordinator(log=log) if log is not None else Coordinator()
 
     def close(self) -> None:
-        """End the engines and the thread. The next call starts anew."""
+        """End the engines and the thread, and cancel what other threads wait for. The next call starts anew.
+
+        Raises ``InvalidRequest`` when called by a listener.
+        """
+        self._refuse_listener("shut down what tells it of progress")
         with self._lock:
             loop, coordinator, thread = self._loop, self._coordinator, self._thread
             self._loop = self._coordinator = self._thread = None
         if loop is None or coordinator is None or self._pid != os.getpid():
             return
+        for future in list(self._under_way):
+            future.cancel()
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(coordinator.close(), loop).result(CLOSING)
         loop.call_soon_threadsafe(loop.stop)

@@ -114,8 +114,13 @@ class Fitted:
         """
         from phalanx.embedded import EMBEDDED
 
-        if not isinstance(rows, Rows):
+        if rows is None:
             raise InvalidRequest("evaluate takes the rows of a partition, such as parts.test; this partition has none of them")
+        if not isinstance(rows, Rows):
+            raise InvalidRequest(
+                "evaluate takes the rows of a partition, such as parts.test, or dataset.rows() for all of them, "
+                f"not a {type(rows).__name__}"
+            )
         score = EMBEDDED.run(lambda coordinator: coordinator.evaluate(self.outcome.fitted, rows))
         return _evaluation(rows.role, score)
 
@@ -126,7 +131,12 @@ class Fitted:
         """
         from phalanx.embedded import EMBEDDED
 
-        features = np.asarray(x, np.float64)
+        if isinstance(x, Rows):
+            raise InvalidRequest("predict and outputs take features, such as parts.test.x, not rows with their targets")
+        try:
+            features = np.asarray(x, np.float64)
+        except (ValueError, TypeError) as error:
+            raise InvalidRequest(f"the features are not an array of numbers: {error}") from error
         features = features[None, :] if features.ndim == 1 else features
         return EMBEDDED.run(lambda coordinator: coordinator.predict(self.outcome.fitted, features))
 

@@ -177,9 +177,9 @@ class FitRun:
             answer = (await self.pool.call(call, deadline=STRETCH + pace.deadline)).body
             pace.took(time.monotonic() - started)
             update = answer["update"]
+            self._committed(answer)
             if answer["stopped"] is not None:
                 raise await self._not_finite(update)
-            self._committed(answer)
 
     def _committed(self, answer: Mapping[str, Any]) -> None:
         self.history += [self._epoch(line) for line in answer["epochs"]]

@@ -27,6 +27,8 @@ LAST_LINES = 20
 LINE_LIMIT = 2000
 GRACE = 3.0
 """Seconds a worker has to end after its input closed."""
+SECOND_LOOK = 0.5
+"""Seconds for what a worker said while this process itself stood still."""
 
 LogSink = Callable[[str, str], None]
 """Takes (worker, line)."""
@@ -60,8 +62,7 @@ class WorkerProcess:
 
     async def start(self, oversubscribe: bool) -> None:
         """Start the daemon and wait for its ready line; raises Unavailable or WorkerLost, naming it."""
-        runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-        self._directory = Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
+        self._directory = self._private_directory()
         command = socket_command(self.record, self._directory, oversubscribe)
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -76,6 +77,16 @@ class WorkerProcess:
             raise Unavailable(f"worker {self.name}: {ready.get('error', 'it did not say why it is not ready')}")
         self.socket = str(ready["socket"])
         self._tasks.append(asyncio.create_task(self._listen()))
+
+    def _private_directory(self) -> Path:
+        try:
+            runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+            return Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
+        except OSError as error:
+            raise Unavailable(
+                f"worker {self.name}: no directory can be made for its socket: {error.strerror}; let XDG_RUNTIME_DIR, or "
+                "TMPDIR where that is not set, name a directory that you can write in"
+            ) from None
 
     async def _ready_line(self) -> dict[str, Any]:
         assert self._process is not None and self._process.stdout is not None
@@ -114,16 +125,21 @@ class WorkerProcess:
     async def _listen(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         silence = self._deadlines.heartbeat
+        patience = silence
         while True:
             try:
-                async with asyncio.timeout(silence):
+                async with asyncio.timeout(patience):
                     line = await _line(self._process.stdout)
             except TimeoutError:
+                if patience == silence:  # it may be us who stood still: then what it said meanwhile is here
+                    patience = min(SECOND_LOOK, silence / 2)
+                    continue
                 self._lose(f"gave no sign of life for {silence:.0f} s; it is stopped, or out of reach")
                 return
             if not line:
                 self._lose(await self._how_it_ended())
                 return
+            patience = silence
 
     def _lose(self, what: str) -> None:
         if not self.lost.done():

@@ -3,13 +3,14 @@
 What is in it is public: aliases of workers, never their endpoints.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from phalanx_proto.errors import Cancelled, InvalidRequest, PhalanxError
+from phalanx_proto.errors import Cancelled, InvalidRequest, PhalanxError, Unavailable
 from phalanx_proto.jobs import Listener, Progress
 from phalanx_proto.result import finite, to_text
 
@@ -20,11 +21,14 @@ STATUS_EVERY = 0.5
 def write_whole(path: Path, document: Mapping[str, Any]) -> None:
     """Replace a JSON file at once: a reader sees the old one or the new one, whatever happens to us."""
     temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(to_text(document))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(to_text(document))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -42,7 +46,7 @@ class OutputDirectory:
 
     @classmethod
     def create(cls, path: Path | None, manifest: Mapping[str, Any], listener: Listener) -> "OutputDirectory":
-        """Make the directory, which must be new, and write the manifest; raises InvalidRequest."""
+        """Make the directory, which must be new, and write the manifest; raises InvalidRequest, Unavailable."""
         found = cls(path, listener)
         if path is not None:
             try:
@@ -51,12 +55,12 @@ class OutputDirectory:
                 raise InvalidRequest(f"the output directory {path} is there already; name a new one") from None
             except OSError as error:
                 raise InvalidRequest(f"the output directory {path} cannot be made: {error.strerror}") from None
-            write_whole(path / "run-manifest.json", manifest)
+            found._write("run-manifest.json", manifest)
             found._status("RUNNING")
         return found
 
     def progress(self, progress: Progress) -> None:
-        """Pass progress on, and write a status now and then."""
+        """Pass progress on, and write a status now and then; raises Unavailable where that is impossible."""
         changed = progress.phase != self._last.phase
         self._last = progress
         self._listener(progress)
@@ -74,18 +78,32 @@ class OutputDirectory:
             "validation_loss": finite(last.validation_loss),
             "seconds": round(seconds, 3), "pid": os.getpid() if state == "RUNNING" else None,
         }  # fmt: skip
-        write_whole(self._path / "status.json", status)
+        self._write("status.json", status)
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        assert self._path is not None
+        try:
+            write_whole(self._path / name, document)
+        except OSError as error:
+            reason = f"{name} cannot be written in the output directory {self._path}: {error.strerror or error}"
+            raise Unavailable(f"{reason}; the job ends without a result") from None
 
     def finish(self, result: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-        """The result is on disk before anybody is told of it."""
-        if self._path is not None:
-            write_whole(self._path / "run-manifest.json", manifest)
-            write_whole(self._path / "result.json", result)
+        """The result is on disk before anybody is told of it; raises Unavailable where it cannot be written."""
+        if self._path is None:
+            return
+        try:
+            self._write("run-manifest.json", manifest)
+            self._write("result.json", result)
             self._status("COMPLETE")
+        except Unavailable as error:
+            self.fail(error)
+            raise
 
     def fail(self, error: BaseException) -> None:
-        """Say how the job ended without a result."""
+        """Say how the job ended without a result, if it can be said there; ``error`` is what counts."""
         cancelled = isinstance(error, Cancelled) or not isinstance(error, Exception)
         named = "interrupted" if cancelled else f"{type(error).__name__}: {error}"
         reason = error.message if isinstance(error, PhalanxError) else named
-        self._status("CANCELLED" if cancelled else "FAILED", reason)
+        with contextlib.suppress(Unavailable):
+            self._status("CANCELLED" if cancelled else "FAILED", reason)

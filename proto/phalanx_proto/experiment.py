@@ -190,3 +190,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def __repr__(self) -> str:
+        return f"Rows({self.role}, {len(self):,} rows, {self.x.shape[-1]:,} features)"

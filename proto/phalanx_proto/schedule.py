@@ -61,7 +61,8 @@ class Schedule:
         """Write the epoch's rows into ``out`` [updates, capacity x block]."""
         wanted = self.order_of(epoch)
         full = self.rows // self.batch
-        out[:full, : self.batch] = wanted[: full * self.batch].reshape(full, self.batch)
+        if full:  # with a batch larger than the data, a row of ``out`` may be shorter than the batch
+            out[:full, : self.batch] = wanted[: full * self.batch].reshape(full, self.batch)
         if full < self.updates_per_epoch:
             rest = wanted[full * self.batch :]
             out[full, : len(rest)] = rest

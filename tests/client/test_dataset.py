@@ -211,7 +211,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
 
 def test_npz_without_its_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", X=X, features=X)
-    with pytest.raises(InvalidRequest, match=r"has no array named x and none named y; it has nothing"):
+    with pytest.raises(InvalidRequest, match=r"has no array named x and none named y; it has X, features"):
         Dataset.from_npz(tmp_path / "other.npz")
 
 

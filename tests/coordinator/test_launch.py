@@ -4,10 +4,12 @@ The daemons here are small scripts. That nothing is left is shown by the guard o
 """
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -283,9 +285,25 @@ def test_the_private_directory_is_the_owners_alone_and_goes(tmp_path: Path, monk
     assert not seen[0].exists()
 
 
+def test_a_runtime_directory_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
+    assert "no directory can be made for its socket: No such file or directory" in refusal(Unavailable)
+
+
 def test_the_command_of_a_daemon() -> None:
     record = WorkerRecord(name="a", transport="socket", slots=3, backend="cpu", device=0)
     command = socket_command(record, Path("/d"), True)
     assert command[:3] == [sys.executable, "-m", "phalanx_worker"]
     assert command[3:] == ["--slots", "3", "--backend", "cpu", "--ordinal", "0", "--directory", "/d", "--oversubscribe"]
     assert "--oversubscribe" not in socket_command(record, Path("/d"), False)
+
+
+def test_a_coordinator_that_stood_still_blames_nobody(behave: Callable[[str], None]) -> None:
+    behave(READY + BEAT_UNTIL_EOF)
+
+    async def look(process: WorkerProcess) -> bool:
+        time.sleep(2 * SHORT.heartbeat)  # the whole loop stands still, as under a slow listener or Ctrl-Z
+        await asyncio.sleep(SHORT.heartbeat / 2)
+        return process.lost.done()
+
+    assert not with_worker(look, dataclasses.replace(SHORT, update=20.0, lease=60.0))

@@ -1,9 +1,12 @@
 """A job's directory: new, written whole file by whole file, and with a state that says how it ended."""
 
 import asyncio
+import errno
 import json
 import os
+import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 from phalanx_coordinator import output
 from phalanx_coordinator.output import OutputDirectory, write_whole
-from phalanx_proto.errors import Cancelled, InvalidRequest, WorkerLost
+from phalanx_proto.errors import Cancelled, InvalidRequest, Unavailable, WorkerLost
 from phalanx_proto.jobs import Progress
 
 MANIFEST = {"format": 1, "kind": "fit"}
@@ -126,6 +129,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: 
     with pytest.raises(OSError, match="no space left"):
         write_whole(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def _full(descriptor: int) -> None:
@@ -139,3 +143,25 @@ def test_what_cannot_be_written_leaves_the_old_file_alone(tmp_path: Path) -> Non
         write_whole(path, {"a": float("nan")})
     assert json.loads(path.read_text()) == {"a": 1}
     assert path.read_text().endswith("}\n")
+
+
+def test_a_directory_that_disappears_ends_the_job_by_name(tmp_path: Path) -> None:
+    directory = create(tmp_path)
+    shutil.rmtree(tmp_path / "job")
+    with pytest.raises(Unavailable, match=r"status.json cannot be written in the output directory .*job: No such file"):
+        directory.progress(Progress(phase="updates", done=1, total=9))
+    directory.fail(WorkerLost("this is what counts, and it is not hidden by another error"))
+
+
+def test_a_result_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, whole = create(tmp_path), output.write_whole
+
+    def no_room(path: Path, document: Mapping[str, Any]) -> None:
+        if path.name == "result.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(path, document)
+
+    monkeypatch.setattr(output, "write_whole", no_room)
+    with pytest.raises(Unavailable, match=r"result.json cannot be written .*No space left on device; the job ends without"):
+        directory.finish({}, MANIFEST)
+    assert read(tmp_path, "status.json")["state"] == "FAILED"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import phalanx
+from phalanx_coordinator import fit
 from phalanx_proto.execution import Cluster
 from tests.system.groups import Place, write_group
 
@@ -21,6 +22,12 @@ def make_group(tmp_path: Path) -> MakeGroup:
         return write_group(tmp_path, places, **settings)
 
     return make
+
+
+@pytest.fixture
+def every_update_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is reported after each commit, however soon after the last one."""
+    monkeypatch.setattr(fit, "TELL_EVERY", 0.0)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import phalanx
@@ -169,6 +170,17 @@ def test_the_hits_do_not_depend_on_group_or_chunk(group: Group, chunk: int) -> N
     assert found.hits == HITS
     assert sum(member.samples or 0 for member in found.members) == 10**6
     assert all(member.samples for member in found.members)
+
+
+def test_a_mean_over_uneven_members_is_the_mean_of_the_rows(group: Group) -> None:
+    """32 rows with the gradient 2 and 224 with 4: the means of two members would average to 3, the rows' is 3.75."""
+    x = np.concatenate([np.full((32, 1), 2.0), np.full((224, 1), 4.0)])
+    rows = phalanx.Dataset.from_arrays(x, np.full(256, -0.5)).rows("train")
+    network = phalanx.sequential(0).dense(1, 1, weights=[[0.0]], bias=[0.0])
+    config = phalanx.training(epochs=1, batch=256, rate=1.0, block=32, shuffle=False)
+    for execution in group.executions():
+        fitted = phalanx.fit(phalanx.regressor(network, optimizer="sgd"), rows, config, execution=execution)
+        assert fitted.parameters.tolist() == [-3.75, -1.0]
 
 
 def test_different_experiments_have_different_digests(expected: dict[object, str]) -> None:

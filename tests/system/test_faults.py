@@ -28,7 +28,7 @@ from phalanx_proto.jobs import Progress
 from tests.system.conftest import MakeGroup
 from tests.system.groups import classifier, daemons, end, engines, once_updating
 
-pytestmark = pytest.mark.usefixtures("fresh")
+pytestmark = pytest.mark.usefixtures("fresh", "every_update_is_told")
 
 LOCAL, SOCKET = ("local", 1.0), ("socket", 1.0)
 ROWS = phalanx.datasets.synthetic(400, 8, 3, seed=1).rows("train")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +33,13 @@ PATIENCE = 120.0
 """Seconds that anything here may take."""
 CHUNK = 1 << 20
 Metadata = tuple[tuple[str, str], ...]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def metadata(run: str = "run-1", incarnation: int | str = 1, token: str | None = TOKEN) -> Metadata:
@@ -93,12 +100,13 @@ class Daemon:
     """``python -m phalanx_worker`` with its greeting sent and its ready line read."""
 
     def __init__(
-        self, *arguments: str, lease: float = 3600.0, environment: Mapping[str, str] | None = None
+        self, *arguments: str, lease: float = 3600.0, environment: Mapping[str, str] | None = None, stderr: int | None = None
     ) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "phalanx_worker", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log if stderr is None else stderr,
+            start_new_session=True,
             env={**os.environ, **(environment or {})},
         )  # fmt: skip
         self.say(json.dumps({"token": TOKEN, "lease": lease}))
@@ -110,6 +118,7 @@ class Daemon:
 
     def _wait_until_ready(self, lease: float) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE
+        assert self.process.stdout is not None
         while not select.select([self.process.stdout], [], [], min(lease / 5, 5.0))[0]:
             assert time.monotonic() < deadline, self.words()
             self.say("")
@@ -143,12 +152,12 @@ class Daemon:
             self.stub.PutBlob(iter(blob(data)), timeout=PATIENCE, metadata=metadata())
 
     def open(
-        self, problem: Problem, program: bytes | None = None, tags: Metadata | None = None, **changed: Any
+        self, problem: Problem, artifact: bytes | None = None, tags: Metadata | None = None, **changed: Any
     ) -> messages.OpenResponse:
         """Send what is missing and open; ``changed`` replaces fields of the request."""
-        program = program or builders.artifacts_of(problem.spec)["gradient"]
-        self.put(program, problem.x.tobytes(), problem.y.tobytes(), problem.initial.tobytes())
-        request = open_request(problem, program)
+        artifact = artifact or builders.artifacts_of(problem.spec)["gradient"]
+        self.put(artifact, problem.x.tobytes(), problem.y.tobytes(), problem.initial.tobytes())
+        request = open_request(problem, artifact)
         for name, value in changed.items():
             target: Any = request.fit if name in request.fit.DESCRIPTOR.fields_by_name else request
             target.ClearField(name)
@@ -215,3 +224,21 @@ def refused(kind: type[PhalanxError], message: str = "") -> Iterator[None]:
     assert type(error) is kind, repr(error)
     with pytest.raises(kind, match=message):
         raise error
+
+
+def expected(problem: Problem, update: int, lo: int, hi: int) -> dict[tuple[int, int], bytes]:
+    """The nodes as an engine in this process gives them."""
+    own = builders.bound_engine(problem)
+    ids = builders.ids_of(problem.schedule)
+    found = builders.nodes_of(own, problem.schedule, problem.initial, ids, lo, hi, update)
+    return {span: values.tobytes() for span, values in found.items()}
+
+
+def assert_right(daemon: Daemon, problem: Problem, update: int, lo: int, hi: int) -> messages.Receipt:
+    """A correct update gives the bits of an engine in this process; returns the receipt."""
+    responses = daemon.train(update_requests(problem, update, lo, hi))
+    assert {response.update for response in responses} == {update}
+    found = {span: values.tobytes() for span, values in nodes_in(responses).items()}
+    assert found == expected(problem, update, lo, hi)
+    assert [response.HasField("receipt") for response in responses] == [False] * (len(responses) - 1) + [True]
+    return responses[-1].receipt

@@ -4,7 +4,7 @@ import pytest
 
 from phalanx_proto import tensors
 from phalanx_proto.errors import CorruptData, InvalidRequest, UnknownDigest
-from phalanx_worker.blobs import BlobStore
+from phalanx_worker.blobs import MOST, BlobStore
 
 
 @pytest.fixture
@@ -126,3 +126,19 @@ def test_an_array_in_use_outlives_its_blob(store: BlobStore) -> None:
 def test_what_is_larger_than_the_store_is_refused_at_once(store: BlobStore) -> None:
     with pytest.raises(InvalidRequest, match="a blob of 101 bytes is above this worker's limit of 100 bytes"):
         store.receive("abc", 101)
+
+
+def test_the_number_of_blobs_is_bounded_and_so_are_descriptors(store: BlobStore) -> None:
+    before = descriptors()
+    digests = [put(store, bytes([number])) for number in range(MOST + 3)]
+    assert store.missing(digests) == digests[:3]
+    assert descriptors() <= before + 2 * MOST
+    store.close()
+
+
+def test_what_a_run_asked_for_is_not_let_go_for_what_it_sends(store: BlobStore) -> None:
+    old, other = put(store, b"o" * 50), put(store, b"p" * 50)
+    assert store.missing([old, "new"]) == ["new"]
+    put(store, b"n" * 50)
+    assert store.missing([old, other]) == [other]
+    store.close()

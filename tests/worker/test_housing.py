@@ -1,5 +1,6 @@
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -76,6 +77,25 @@ def test_a_directory_has_one_worker(private: Path) -> None:
         Housing(private)
     release(first)
     release(Housing(private))
+
+
+def leave_in_a_child(directory: Path) -> None:
+    """``leave`` ends its process."""
+    script = f"from pathlib import Path; from phalanx_worker.housing import Housing; Housing(Path({str(directory)!r})).leave(0)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_given_directory_goes_too_when_its_owner_may_be_gone(private: Path) -> None:
+    given = private / "given"
+    given.mkdir(mode=0o700)
+    leave_in_a_child(given)
+    assert not given.exists()
+
+
+def test_a_given_directory_with_something_else_in_it_stays(private: Path) -> None:
+    (private / "a file").touch()
+    leave_in_a_child(private)
+    assert (private / "a file").exists()
 
 
 def test_a_path_too_long_for_a_socket_is_refused_and_nothing_stays(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:

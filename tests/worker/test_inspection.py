@@ -2,6 +2,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,16 @@ def test_an_inspector_that_dies_refuses_its_program_with_the_reason(
         inspector.inspect([artifacts["update"]], [None], PATIENCE)
     killer.join()
     assert inspector.inspect([artifacts["update"]], [None], PATIENCE)
+
+
+def test_an_inspector_that_dies_idle_is_not_the_programs_fault(inspector: Inspector, artifacts: dict[str, Artifact]) -> None:
+    assert inspector.self_test(PATIENCE) == PASSED
+    first = psutil.Process(pid_of(inspector))
+    first.kill()
+    while first.status() != psutil.STATUS_ZOMBIE:  # nobody has waited for it yet
+        time.sleep(0.01)
+    assert inspector.inspect([artifacts["update"]], [None], PATIENCE)
+    assert inspector.pid != first.pid
 
 
 def test_a_late_start_is_not_the_programs_fault(inspector: Inspector, artifacts: dict[str, Artifact]) -> None:

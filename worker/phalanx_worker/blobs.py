@@ -11,16 +11,22 @@ from phalanx_proto import tensors
 from phalanx_proto.errors import CorruptData, InvalidRequest, UnknownDigest
 from phalanx_worker.arena import Arena
 
+MOST = 64
+"""Blobs held at once: each one takes a file descriptor. A run has four."""
+
 
 class BlobStore:
-    """Blobs by SHA-256 of their bytes, at most ``limit`` bytes in all."""
+    """Blobs by SHA-256 of their bytes, at most ``limit`` bytes in all and ``MOST`` in number."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._held: OrderedDict[str, tuple[Arena, int]] = OrderedDict()
 
     def missing(self, digests: Sequence[str]) -> list[str]:
-        """Those that are not here, in the order asked."""
+        """Those that are not here, in the order asked; the others are let go last, since they are about to be used."""
+        for digest in digests:
+            if digest in self._held:
+                self._held.move_to_end(digest)
         return [digest for digest in digests if digest not in self._held]
 
     def receive(self, digest: str, length: int) -> "Arrival":
@@ -37,7 +43,7 @@ class BlobStore:
         if arrival.digest in self._held:
             return False
         self._held[arrival.digest] = (arrival.arena, arrival.length)
-        while sum(length for _, length in self._held.values()) > self.limit:
+        while len(self._held) > MOST or sum(length for _, length in self._held.values()) > self.limit:
             self._held.popitem(last=False)[1][0].close()
         return True
 

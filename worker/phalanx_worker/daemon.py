@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--backend", choices=("cpu", "cuda", "mps"), default="cpu")
     found.add_argument("--ordinal", type=int, default=0)
     found.add_argument("--oversubscribe", action="store_true")
-    found.add_argument("--directory", type=Path, help="a private directory for the socket; default: a new one")
+    found.add_argument("--directory", type=Path, help="a private directory for the socket, gone at the end; default: a new one")
     found.add_argument("--deadline", type=float, default=900.0, help="seconds one piece of work may take")
     return found
 
@@ -63,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str], read_line: Callable[[], str]) -> Settings:
     """Settings from the arguments, and from the first line where these are sound; raises InvalidRequest."""
     known = parser().parse_args(arguments)
+    if known.slots < 1:
+        raise InvalidRequest(f"this worker: asked for {known.slots} slots; at least 1 is needed")
     try:
         greeting = json.loads(read_line())
         token, lease = str(greeting["token"]), float(greeting["lease"])

@@ -39,7 +39,8 @@ class Housing:
             self._check()
             self._take()
         except InvalidRequest:
-            self._remove()
+            if self._own:
+                self._remove()
             raise
 
     def _check(self) -> None:
@@ -61,8 +62,12 @@ class Housing:
             raise InvalidRequest("another worker serves in this directory; give each one its own, or name none") from None
 
     def _remove(self) -> None:
+        """Remove the directory: one that was given only if it is empty, since its owner may be gone."""
         if self._own:
             shutil.rmtree(self.directory, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                self.directory.rmdir()
 
     def leave(self, status: int, reason: str = "") -> None:
         """End the process, whatever it is doing; nothing of it stays."""

@@ -80,6 +80,8 @@ class Inspector:
             self._discard()
 
     def _current(self) -> "_Process":
+        if self._process is not None and self._process.gone:  # while it was idle: no program's fault
+            self._discard()
         if self._process is None:
             self._process = _Process(self._memory)
         return self._process
@@ -142,6 +144,11 @@ class _Process:
                 start_new_session=True,
             )
         self.pid = self._process.pid
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process ended after it was ready."""
+        return self._verdict is not None and self._process.poll() is not None
 
     def verdict(self, until: float) -> str:
         """What the self-tests said; raises EngineFailed if they crashed, OutOfTime."""

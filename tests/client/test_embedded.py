@@ -1,0 +1,52 @@
+"""The coordinator's thread: what happens to those who wait when it is closed, and who may close it. No engine is started."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from phalanx.embedded import Embedded
+from phalanx_coordinator.session import Coordinator
+from phalanx_proto.errors import Cancelled, InvalidRequest
+
+
+@pytest.fixture
+def embedded() -> Iterator[Embedded]:
+    found = Embedded()
+    yield found
+    found.close()
+
+
+async def forever(begun: threading.Event, coordinator: Coordinator) -> None:
+    """Work that holds the coordinator until it is cancelled."""
+    async with coordinator._turn:
+        begun.set()
+        await asyncio.Event().wait()
+
+
+def test_closing_cancels_what_another_thread_waits_for(embedded: Embedded) -> None:
+    begun, caught = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            embedded.run(lambda coordinator: forever(begun, coordinator))
+        except Cancelled as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert begun.wait(10)
+    embedded.close()
+    thread.join(10)
+    assert not thread.is_alive() and len(caught) == 1
+
+
+@pytest.mark.parametrize("act", [lambda embedded: embedded.close(), lambda embedded: embedded.run(lambda coordinator: None)])
+def test_a_listener_can_neither_close_nor_start(embedded: Embedded, act: Callable[[Embedded], Any]) -> None:
+    async def listening(coordinator: Coordinator) -> None:
+        act(embedded)
+
+    with pytest.raises(InvalidRequest, match="a progress listener cannot"):
+        embedded.run(listening)
