@@ -34,6 +34,8 @@ class Embedded:
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._under_way: set[Future[Any]] = set()
+        self._inherited: list[object] = []
+        """What a fork copied of the parent's: dropping a copied gRPC channel would wait for ever for a thread left behind."""
         self.log: LogSink | None = None
 
     def run(self, work: Work[Result]) -> Result:
@@ -74,6 +76,8 @@ class Embedded:
             return self._loop, self._coordinator
 
     def _start(self) -> None:
+        if self._loop is not None:
+            self._inherited += [self._loop, self._coordinator]
         self._pid = os.getpid()
         self._under_way = set()
         self._loop = asyncio.new_event_loop()
@@ -88,10 +92,12 @@ class Embedded:
         Raises ``InvalidRequest`` when called by a listener.
         """
         self._refuse_listener("shut down what tells it of progress")
+        if self._pid != os.getpid():  # nothing was started here, and what a fork copied is the parent's to end
+            return
         with self._lock:
             loop, coordinator, thread = self._loop, self._coordinator, self._thread
             self._loop = self._coordinator = self._thread = None
-        if loop is None or coordinator is None or self._pid != os.getpid():
+        if loop is None or coordinator is None:
             return
         for future in list(self._under_way):
             future.cancel()

@@ -22,7 +22,7 @@ from phalanx_coordinator.scoring import predict_rows, score_rows
 from phalanx_coordinator.simulate import SimulationRun, plan_simulation
 from phalanx_coordinator.timing import Deadlines
 from phalanx_proto import result
-from phalanx_proto.errors import PhalanxError
+from phalanx_proto.errors import NonFinite, PhalanxError
 from phalanx_proto.execution import Cluster, Device, Execution
 from phalanx_proto.experiment import Rows
 from phalanx_proto.jobs import (
@@ -128,7 +128,7 @@ class Coordinator:
     async def _guarded(
         self, work: Callable[[Callable[[], Awaitable[None]]], Awaitable[Result]], directory: OutputDirectory
     ) -> Result:
-        """Run ``work``; engines and daemons stay warm, but for a failure: then all end, since their state is unknown."""
+        """Run ``work``; engines and daemons stay warm, but for a failure that leaves their state unknown: then all end."""
         try:
             outcome = await work(self._start_pool)
             await self._release()
@@ -136,9 +136,20 @@ class Coordinator:
             try:
                 directory.fail(error)
             finally:
-                await asyncio.shield(self._end_all())
+                await asyncio.shield(self._keep_or_end(error))
             raise
         return outcome
+
+    async def _keep_or_end(self, error: BaseException) -> None:
+        """After an update that could not be committed everybody is well; after anything else all end."""
+        if isinstance(error, NonFinite) and self._pool is not None:
+            try:
+                await self._pool.close_fit()
+                await self._release()
+                return
+            except PhalanxError as fault:
+                self._log("coordinator", f"the engines are not kept for the next run: {fault.message}")
+        await self._end_all()
 
     async def _release(self) -> None:
         """Free the daemons for the next run. The result is there: one that cannot let go ends, and fails nobody."""

@@ -63,6 +63,7 @@ class Schedule:
         full = self.rows // self.batch
         if full:  # with a batch larger than the data, a row of ``out`` may be shorter than the batch
             out[:full, : self.batch] = wanted[: full * self.batch].reshape(full, self.batch)
+            out[:full, self.batch :] = 0
         if full < self.updates_per_epoch:
             rest = wanted[full * self.batch :]
             out[full, : len(rest)] = rest

@@ -196,6 +196,8 @@ def test_the_fingerprint_is_of_the_values() -> None:
 def test_repr_says_what_it_is() -> None:
     assert repr(iris()) == "Dataset(150 rows, 4 features, 3 classes (setosa, versicolor, virginica))"
     assert repr(Dataset.from_arrays(X, X)) == "Dataset(6 rows, 2 features, 2 float targets)"
+    assert repr(Dataset.from_arrays(X, X[:, 0])) == "Dataset(6 rows, 2 features, 1 float target)"
+    assert repr(Dataset.from_arrays(X, X).rows("test")) == "Rows(test, 6 rows, 2 features)"
 
 
 def test_npz_round_trip(tmp_path: Path) -> None:

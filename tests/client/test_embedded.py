@@ -1,7 +1,9 @@
 """The coordinator's thread: what happens to those who wait when it is closed, and who may close it. No engine is started."""
 
 import asyncio
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,3 +52,24 @@ def test_a_listener_can_neither_close_nor_start(embedded: Embedded, act: Callabl
 
     with pytest.raises(InvalidRequest, match="a progress listener cannot"):
         embedded.run(listening)
+
+
+async def itself(coordinator: Coordinator) -> Coordinator:
+    return coordinator
+
+
+def test_a_forked_child_leaves_what_its_parent_started_alone(embedded: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letting go of a copied gRPC channel waits for ever for a thread that the child does not have."""
+    parents = embedded.run(itself)
+    kept = weakref.ref(parents)
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        embedded.close()
+        assert embedded._coordinator is parents, "closed by its owner alone"
+        loop = embedded._loop
+        assert embedded.run(itself) is not parents
+        del parents
+        assert kept() is not None
+        embedded.close()
+    assert loop is not None
+    loop.call_soon_threadsafe(loop.stop)

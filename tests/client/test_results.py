@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from phalanx.commands.regression import coefficients
+from phalanx.datasets import iris
 from phalanx.results import Evaluation, Fitted, Simulation
 from phalanx_proto.errors import InvalidRequest
 from phalanx_proto.jobs import Score
@@ -79,3 +80,12 @@ def test_only_rows_of_a_partition_are_evaluated(make_fitted: Callable[..., Fitte
 def test_the_coefficients_of_a_regression(make_fitted: Callable[..., Fitted]) -> None:
     assert coefficients(make_fitted()).startswith("parameters  8 coefficients +0.0000 +1.0000")
     assert coefficients(make_fitted()).endswith("intercept +8.0000")
+
+
+def test_rows_and_features_are_not_taken_for_each_other(make_fitted: Callable[..., Fitted]) -> None:
+    with pytest.raises(InvalidRequest, match="not a Dataset"):
+        make_fitted().evaluate(iris())  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=r"take features, such as parts\.test\.x"):
+        make_fitted().predict(iris().rows())  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="not an array of numbers"):
+        make_fitted().predict(["a"])

@@ -170,9 +170,7 @@ class Daemon:
         answer: messages.OpenResponse = self.stub.Open(request, timeout=PATIENCE, metadata=tags or metadata())
         return answer
 
-    def train(
-        self, requests: Sequence[messages.TrainRequest], tags: Metadata | None = None
-    ) -> list[messages.TrainResponse]:
+    def train(self, requests: Sequence[messages.TrainRequest], tags: Metadata | None = None) -> list[messages.TrainResponse]:
         """All answers of one stream."""
         return list(self.stub.Train(iter(requests), timeout=PATIENCE, metadata=tags or metadata()))
 

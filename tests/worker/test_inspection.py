@@ -132,7 +132,8 @@ def test_an_inspector_that_dies_idle_is_not_the_programs_fault(inspector: Inspec
     assert inspector.self_test(PATIENCE) == PASSED
     first = psutil.Process(pid_of(inspector))
     first.kill()
-    while first.status() != psutil.STATUS_ZOMBIE:  # nobody has waited for it yet
+    until = time.monotonic() + PATIENCE
+    while first.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:  # nobody has waited for it yet
         time.sleep(0.01)
     assert inspector.inspect([artifacts["update"]], [None], PATIENCE)
     assert inspector.pid != first.pid

@@ -75,6 +75,7 @@ def test_the_handshake_reports(daemon: Daemon) -> None:
 
 # Who may call
 
+
 @pytest.mark.parametrize("token", [None, "", "a token of sufficient lengti", "a token of sufficient length and more"])
 @pytest.mark.parametrize("name", CALLS)
 def test_without_the_token_nothing_is_answered(daemon: Daemon, name: str, token: str | None) -> None:

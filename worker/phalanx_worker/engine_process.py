@@ -21,7 +21,7 @@ from phalanx_worker.confinement import confine, memory_bound
 def _failure(error: Exception) -> dict[str, Any]:
     if not isinstance(error, PhalanxError):
         traceback.print_exc()
-        error = EngineFailed(f"{type(error).__name__}: {error}")
+        error = EngineFailed(f"an engine met a fault of its own, which should be reported: {type(error).__name__}: {error}")
     return {"error": to_wire(error).decode()}
 
 
