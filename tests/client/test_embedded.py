@@ -66,10 +66,12 @@ def test_a_forked_child_leaves_what_its_parent_started_alone(embedded: Embedded,
         child.setattr(os, "getpid", lambda: -1)
         embedded.close()
         assert embedded._coordinator is parents, "closed by its owner alone"
-        loop = embedded._loop
+        loop, thread = embedded._loop, embedded._thread
         assert embedded.run(itself) is not parents
         del parents
         assert kept() is not None
         embedded.close()
-    assert loop is not None
+    assert loop is not None and thread is not None
     loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()

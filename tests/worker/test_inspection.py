@@ -1,6 +1,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -182,3 +183,18 @@ def test_closing_twice_is_closing_once(inspector: Inspector) -> None:
     inspector.close()
     inspector.close()
     assert inspector.pid is None and not psutil.pid_exists(first)
+
+
+def test_an_inspector_that_speaks_nonsense_is_replaced(
+    inspector: Inspector, artifacts: dict[str, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one might that a hostile program has taken over."""
+    program = "import socket, sys; socket.socket(fileno=int(sys.argv[3])).sendall(b'GET / HTTP/1.1')"
+    babbling = tmp_path / "python"
+    babbling.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}" "$@"\n')
+    babbling.chmod(0o700)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(babbling))
+        with pytest.raises(EngineFailed, match="the inspector spoke nonsense"):
+            inspector.inspect([artifacts["update"]], [SIGNATURES["update"]], PATIENCE)
+    assert inspector.inspect([artifacts["update"]], [SIGNATURES["update"]], PATIENCE)[0].digest == artifacts["update"].digest

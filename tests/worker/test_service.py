@@ -1,5 +1,6 @@
 """The gRPC edge of a real daemon: who may call, what is kept, what is counted. It refuses by name and lives on."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2
 
@@ -54,6 +56,14 @@ def test_the_ready_line_says_where_and_who(daemon: Daemon) -> None:
 def test_it_beats_while_it_lives(daemon: Daemon) -> None:
     first, second = daemon.line()["beat"], daemon.line()["beat"]
     assert second == first + 1
+
+
+def test_foreign_settings_and_proxies_do_not_reach_it(daemon: Daemon) -> None:
+    """It was started with both (``conftest``), and its client has the proxies too."""
+    environment = psutil.Process(daemon.process.pid).environ()
+    assert not {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"} & {name.lower() for name in environment}
+    assert (environment["JAX_PLATFORMS"], environment["JAX_ENABLE_X64"], environment["NPROC"]) == ("cpu", "1", "1")
+    assert "no_such_flag" not in environment["XLA_FLAGS"] and "http_proxy" in os.environ
 
 
 def test_socket_and_directory_are_private(daemon: Daemon) -> None:

@@ -110,7 +110,7 @@ async def serve(settings: Settings, housing: Housing, machine: Inventory) -> Non
     watchdog.start()
     known = handshake(machine, slots=settings.slots, backend=settings.backend, self_test=verdict)
     state = WorkerState(
-        host=host, followers=followers, blobs=BlobStore(memory // 2), inspector=Admission(inspector), watchdog=watchdog,
+        host=host, followers=followers, blobs=BlobStore(memory // 4), inspector=Admission(inspector), watchdog=watchdog,
         handshake=lambda: known,
     )  # fmt: skip
     stop = await start_server(state, settings.token, f"unix:{housing.socket}")

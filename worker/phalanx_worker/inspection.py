@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from phalanx_proto.artifacts import Artifact, Inspection, Limits, Signature
 from phalanx_proto.endings import describe_exit
-from phalanx_proto.errors import EngineFailed, OutOfTime, ProgramRefused
+from phalanx_proto.errors import CorruptData, EngineFailed, OutOfTime, ProgramRefused
 from phalanx_proto.handshake import PASSED
 from phalanx_worker import channel
 from phalanx_worker.environment import engine_environment
@@ -184,6 +184,8 @@ class _Process:
             raise self._late() from None
         except ConnectionError:
             raise self._ended() from None
+        except CorruptData as error:
+            raise EngineFailed(f"the inspector spoke nonsense: {error.message}") from None
         return message.body
 
     def _wait_until(self, until: float) -> None:

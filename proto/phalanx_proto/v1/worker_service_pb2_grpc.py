@@ -141,7 +141,8 @@ class WorkerServiceServicer(object):
         parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
         end. Then the next update. The client ends the stream when the fit is over; the worker ends it
         with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
-        The run stays open after a refused update; a new stream may be started.
+        The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
+        there, which gets ABORTED at its next message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -69,7 +69,8 @@ class WorkerServiceStub:
     parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
     end. Then the next update. The client ends the stream when the fit is over; the worker ends it
     with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
-    The run stays open after a refused update; a new stream may be started.
+    The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
+    there, which gets ABORTED at its next message.
     """
     Simulate: _grpc.StreamStreamMultiCallable[_worker_service_pb2.SimulateRequest, _worker_service_pb2.SimulateResponse]
     """Ranges of a simulation. Each request names a range of samples and gets one response, in order; the client may send
@@ -120,7 +121,8 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
     end. Then the next update. The client ends the stream when the fit is over; the worker ends it
     with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
-    The run stays open after a refused update; a new stream may be started.
+    The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
+    there, which gets ABORTED at its next message.
     """
     Simulate: _aio.StreamStreamMultiCallable[_worker_service_pb2.SimulateRequest, _worker_service_pb2.SimulateResponse]  # type: ignore[assignment]
     """Ranges of a simulation. Each request names a range of samples and gets one response, in order; the client may send
@@ -198,7 +200,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
         end. Then the next update. The client ends the stream when the fit is over; the worker ends it
         with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
-        The run stays open after a refused update; a new stream may be started.
+        The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
+        there, which gets ABORTED at its next message.
         """
 
     @_abc_1.abstractmethod
