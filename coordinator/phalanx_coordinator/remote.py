@@ -22,6 +22,8 @@ from phalanx_proto.v1 import worker_service_pb2 as messages
 aio: Any = grpc.aio
 """Untyped: the published stubs of grpc.aio are incomplete."""
 ERROR_KEY = "phalanx-error-bin"
+NEWS = 2.0
+"""Seconds within which the news of a process's end follows the failure of its calls."""
 OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 16 << 20),
@@ -66,14 +68,14 @@ class RemoteWorker:
 
     async def _translated(self, error: Any) -> PhalanxError:
         """Our own error, with the worker's name; if the process went, what is known of its end."""
-        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN):
-            done, _ = await asyncio.wait({self.process.lost}, timeout=2.0)
-            if done and not self.process.lost.cancelled():
-                return self.process.lost.result()
         for key, value in error.trailing_metadata() or ():
             if key == ERROR_KEY and isinstance(value, bytes):
                 found = errors.from_wire(value)
                 return type(found)(f"worker {self.name}: {found.message}", **found.details)
+        # nothing of ours came with it, so the connection may have gone with the process, whatever the status says
+        done, _ = await asyncio.wait({self.process.lost}, timeout=NEWS)
+        if done and not self.process.lost.cancelled():
+            return self.process.lost.result()
         kind = errors.BY_STATUS.get(error.code().name, PhalanxError)
         return kind(f"worker {self.name}: {error.code().name}: {error.details()}", worker=self.name)
 
