@@ -27,7 +27,7 @@ from phalanx_worker.gang import Follower, Leader, Nodes
 from phalanx_worker.mailbox import FitShape
 from phalanx_worker.opening import FitOpening
 
-KEPT_ENGINES = 4
+KEPT_ENGINES = 12
 """Compiled programs of the last few fits are kept, so that a repeated fit starts at once."""
 
 

@@ -27,7 +27,7 @@ def numeric_class(inventory: Inventory, backend: str) -> str:
 
 def backends(inventory: Inventory) -> tuple[BackendFound, ...]:
     """The CPU and every accelerator that was looked for."""
-    cpu = BackendFound(name="cpu", devices=(inventory.processor.model or "cpu",), reason="")
+    cpu = BackendFound(name="cpu", devices=("cpu",), reason="")
     return (cpu, *(BackendFound(name=a.backend, devices=a.devices, reason=a.reason) for a in inventory.accelerators))
 
 
