@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 import uuid
@@ -27,6 +28,9 @@ RUN = uuid.uuid4().hex
 os.environ[MARK] = RUN
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="test-run-")
+
+# A run in the background of a script starts with interrupts ignored, and its children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Property tests try the same examples in every run, and none is judged by the clock.
 settings.register_profile("phalanx", derandomize=True, deadline=None, database=None)
