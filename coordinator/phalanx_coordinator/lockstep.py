@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from phalanx_proto import blocks
 from phalanx_proto.errors import PhalanxError, WorkerLost
-from phalanx_proto.ledger import Dropped, Ledger, Plan, Share
+from phalanx_proto.ledger import Dropped, Ledger, Plan, shares_of
 from phalanx_proto.schedule import Schedule
 
 Range = tuple[int, int]
@@ -138,9 +138,7 @@ class Lockstep:
         self._ledger = Ledger(
             Plan(
                 run=self.run, update=self.update, rows=self.schedule.rows_of(self.update), block=self.schedule.block,
-                shares=tuple(
-                    Share(member=member.name, incarnation=member.incarnation, lo=lo, hi=hi) for member, (lo, hi) in shares
-                ),
+                shares=shares_of([span for _, span in shares], [(member.name, member.incarnation) for member, _ in shares]),
             )
         )  # fmt: skip
         self._committing = False

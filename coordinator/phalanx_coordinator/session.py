@@ -30,7 +30,6 @@ from phalanx_proto.jobs import (
     FitRequest,
     FittedParts,
     Listener,
-    Progress,
     Score,
     SimulationOutcome,
     SimulationRequest,
@@ -186,7 +185,3 @@ class Coordinator:
         """End every engine and every daemon."""
         async with self._turn:
             await self._end_all()
-
-
-def silent(progress: Progress) -> None:
-    """A listener that does not listen."""

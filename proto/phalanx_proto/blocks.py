@@ -37,19 +37,6 @@ def rows_in(lo: int, hi: int, block: int, rows: int) -> int:
     return min(hi * block, rows) - min(lo * block, rows)
 
 
-def updates_per_epoch(rows: int, batch: int) -> int:
-    """Updates of one epoch; the partial final batch is one of them."""
-    _at_least(1, rows=rows, batch=batch)
-    return -(-rows // batch)
-
-
-def position(update: int, rows: int, batch: int) -> tuple[int, int, int]:
-    """(epoch, first, last) of an update: it takes places [first, last) of that epoch's row order."""
-    _at_least(0, update=update)
-    epoch, place = divmod(update, updates_per_epoch(rows, batch))
-    return epoch, place * batch, min((place + 1) * batch, rows)
-
-
 def share_blocks(blocks: int, weights: Sequence[int | float], turn: int) -> tuple[Range, ...]:
     """Contiguous ranges that cover [0, blocks), one a member in the order of ``weights``; some may be empty.
 

@@ -33,7 +33,7 @@ def test_auto_block_is_a_power_of_two_that_leaves_enough_blocks(batch: int) -> N
     assert block == 1 or blocks.block_count(batch, block) >= 12
 
 
-def test_counts_and_positions() -> None:
+def test_counts() -> None:
     assert [blocks.block_count(rows, 4) for rows in (0, 1, 4, 5)] == [0, 1, 1, 2]
     assert [blocks.rows_in(lo, hi, 4, 10) for lo, hi in ((0, 3), (0, 1), (1, 2), (2, 3), (2, 2), (3, 5))] == [
         10,
@@ -43,18 +43,9 @@ def test_counts_and_positions() -> None:
         0,
         0,
     ]
-    assert [blocks.updates_per_epoch(rows, 32) for rows in (1, 32, 33)] == [1, 1, 2]
-    assert [blocks.position(update, 70, 32) for update in (0, 2, 3, 7)] == [
-        (0, 0, 32),
-        (0, 64, 70),
-        (1, 0, 32),
-        (2, 32, 64),
-    ]
     for call in (
         lambda: blocks.auto_block(0),
         lambda: blocks.block_count(1, 0),
-        lambda: blocks.updates_per_epoch(0, 1),
-        lambda: blocks.position(-1, 1, 1),
         lambda: blocks.split_even(0, 3, 0, 0),
     ):
         with pytest.raises(InvalidRequest, match="at least"):
