@@ -9,10 +9,10 @@ from phalanx.executions import local
 from phalanx.models import Model, classifier, sequential
 from phalanx.results import Fitted, Simulation
 from phalanx.training import Training, training
-from phalanx_proto.errors import InvalidExperiment, InvalidRequest, ProtectedRole
+from phalanx_proto.errors import InvalidRequest, ProtectedRole
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import Rows
-from phalanx_proto.jobs import FitRequest, Listener, Progress, Reproducible, SimulationRequest
+from phalanx_proto.jobs import FitRequest, Listener, OnLoss, Progress, Reproducible, SimulationRequest
 
 if TYPE_CHECKING:
     from phalanx.embedded import Inventory
@@ -32,13 +32,15 @@ def fit(
     test: Rows | None = None,
     execution: Execution | None = None,
     reproducible: Reproducible = "any",
+    on_loss: OnLoss = "abort",
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Fitted:
     """Fit ``model`` on training rows as ``config`` says, where ``execution`` says (None: this CPU, float64).
 
     ``test`` rows are scored once, after the fit; ``fitted.evaluate`` scores others later. ``reproducible="bitwise"``
-    refuses members that compute other bits than the canonical engine. ``output`` names a new directory for manifest,
+    refuses members that compute other bits than the canonical engine. ``on_loss="rebalance"`` goes on without a member
+    that is lost, to the same bits, and takes it in again when it is back. ``output`` names a new directory for manifest,
     status and result. ``progress`` is called with each ``Progress``, on another thread, and must return at once.
 
     What is wrong is raised before anything starts: the values of the experiment as one ``InvalidExperiment`` with every
@@ -53,14 +55,16 @@ def fit(
     _require_rows("train", train)
     if test is not None:
         _require_rows("test", test)
-    if reproducible not in get_args(Reproducible):
-        raise InvalidExperiment(f"reproducible must be 'any' or 'bitwise', not {reproducible!r:.60}")
+    faults = Faults()
+    faults.choice("reproducible", reproducible, get_args(Reproducible))
+    faults.choice("on_loss", on_loss, get_args(OnLoss))
+    faults.settle()
     request = FitRequest(
         model=model.network.spec, initial=model.network.parameters, loss=model.loss,
         optimizer=model.optimizer_spec(config.rate), standardize=model.standardize, float_targets=model.float_targets,
         train=train, validation=config.validation, test=test, epochs=config.epochs, batch=config.batch, block=config.block,
         seed=config.seed, shuffle=config.shuffle, keep_best=config.keep_best, execution=_execution(execution),
-        reproducible=reproducible,
+        reproducible=reproducible, on_loss=on_loss,
     )  # fmt: skip
     directory = _directory(output)
     return Fitted(EMBEDDED.run(lambda coordinator: coordinator.fit(request, progress or _silent, directory)))
@@ -71,12 +75,13 @@ def monte_carlo(
     samples: int,
     seed: int = 42,
     execution: Execution | None = None,
+    on_loss: OnLoss = "abort",
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Simulation:
     """Estimate pi from ``samples`` points (1 to 10**12) of stream ``seed``: an exact count, the same wherever it runs.
 
-    ``output`` and ``progress`` are as in ``fit``. Raises ``InvalidExperiment`` with all faults, ``Unavailable``,
+    ``on_loss``, ``output`` and ``progress`` are as in ``fit``. Raises ``InvalidExperiment`` with all faults, ``Unavailable``,
     ``WorkerLost``.
     """
     from phalanx.embedded import EMBEDDED
@@ -84,8 +89,9 @@ def monte_carlo(
     faults = Faults()
     samples = faults.whole("samples", samples, 1, MAX_SAMPLES)
     seed = faults.seed(seed)
+    faults.choice("on_loss", on_loss, get_args(OnLoss))
     faults.settle()
-    request = SimulationRequest(samples=samples, seed=seed, execution=_execution(execution))
+    request = SimulationRequest(samples=samples, seed=seed, execution=_execution(execution), on_loss=on_loss)
     directory = _directory(output)
     return Simulation(EMBEDDED.run(lambda coordinator: coordinator.simulate(request, progress or _silent, directory)))
 
@@ -97,6 +103,7 @@ def regression(
     rate: float = 0.5,
     seed: int = 42,
     execution: Execution | None = None,
+    on_loss: OnLoss = "abort",
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Fitted:
@@ -116,7 +123,7 @@ def regression(
     network = sequential(seed).dense(inputs, 1, initialization="zeros")
     config = training(epochs=steps, batch=len(rows), rate=rate, seed=seed, shuffle=False)
     model = classifier(network, loss="logistic", optimizer="sgd")
-    return fit(model, rows, config, execution=execution, output=output, progress=progress)
+    return fit(model, rows, config, execution=execution, on_loss=on_loss, output=output, progress=progress)
 
 
 def inventory() -> "Inventory":

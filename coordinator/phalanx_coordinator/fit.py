@@ -25,7 +25,21 @@ from phalanx_coordinator.scoring import Lowered, lower, score_of, score_rows
 from phalanx_coordinator.timing import Deadlines, UpdatePace
 from phalanx_proto import tensors
 from phalanx_proto.errors import LedgerMismatch, NonFinite
-from phalanx_proto.jobs import EpochRecord, FitOutcome, FitSeconds, FittedParts, Level, Listener, Progress, Scaling, Score
+from phalanx_proto.jobs import (
+    EpochRecord,
+    Event,
+    EventKind,
+    EventListener,
+    FitOutcome,
+    FitSeconds,
+    FittedParts,
+    Level,
+    Listener,
+    Progress,
+    Scaling,
+    Score,
+    unheard,
+)
 from phalanx_worker.inventory import Inventory
 from phalanx_worker.pool import Arena, FitOpening, Pool, data_arena
 
@@ -45,6 +59,7 @@ class FitRun:
     inventory: Inventory
     deadlines: Deadlines
     listener: Listener
+    on_event: EventListener = unheard
     history: list[EpochRecord] = field(default_factory=list)
     level: Level = "bitwise"
     told: float = 0.0
@@ -60,6 +75,8 @@ class FitRun:
         self.listener(Progress(phase="starting"))
         arrays = await self._start(start_pool)
         self.notes += self.remote.admit(self.plan.placement, self.inventory)
+        for name in self.remote.workers:
+            self._event("admitted", name)
         lowered = await lower(self.pool, self.plan.spec)
         self.listener(Progress(phase="opening"))
         data_of_pool = data_arena(arrays)
@@ -83,6 +100,9 @@ class FitRun:
             validation=None if self.plan.request.validation is None else validation,
         )  # fmt: skip
         return replace(self._outcome(fitted, train, tallies, machine, seconds), test=test)
+
+    def _event(self, kind: EventKind, member: str, reason: str = "") -> None:
+        self.on_event(Event(time=time.time(), kind=kind, member=member, reason=reason))
 
     async def _start(self, start_pool: Callable[[], Awaitable[None]]) -> dict[str, NDArray[Any]]:
         """Engines, daemons and data side by side; if one fails, the others have ended or are there to be ended."""

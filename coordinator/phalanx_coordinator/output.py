@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx_proto.errors import Cancelled, InvalidRequest, PhalanxError, Unavailable
-from phalanx_proto.jobs import Listener, Progress
+from phalanx_proto.jobs import Event, Listener, Progress
 from phalanx_proto.result import finite, to_text
 
 STATUS_EVERY = 0.5
@@ -66,6 +66,9 @@ class OutputDirectory:
         self._listener(progress)
         if changed or time.monotonic() - self._written > STATUS_EVERY:
             self._status("RUNNING")
+
+    def event(self, event: Event) -> None:
+        """Take note of a change in the history of the job."""
 
     def _status(self, state: str, reason: str | None = None) -> None:
         if self._path is None:

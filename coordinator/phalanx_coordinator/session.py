@@ -67,7 +67,8 @@ class Coordinator:
             directory = OutputDirectory.create(output, described, listener)
             run = FitRun(
                 plan=plan, pool=self._pool_for(placement.slots), remote=self._remote, inventory=machine,
-                deadlines=self._deadlines, listener=directory.progress, notes=list(placement.notes),
+                deadlines=self._deadlines, listener=directory.progress, on_event=directory.event,
+                notes=list(placement.notes),
             )  # fmt: skip
             outcome = await self._guarded(run.run, directory)
             outcome = manifest.with_members(outcome, described, self._remote.handshakes)
@@ -85,6 +86,7 @@ class Coordinator:
             run = SimulationRun(
                 request=request, placement=placement, ledger=ledger, pool=self._pool_for(placement.slots), remote=self._remote,
                 inventory=machine, deadlines=self._deadlines, listener=directory.progress,
+                on_event=directory.event,
             )  # fmt: skip
             outcome = await self._guarded(run.run, directory)
             outcome = manifest.with_members(outcome, described, self._remote.handshakes)

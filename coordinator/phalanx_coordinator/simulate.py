@@ -12,7 +12,17 @@ from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.remote import RemoteWorker
 from phalanx_coordinator.timing import Deadlines
 from phalanx_proto.errors import InvalidExperiment, LedgerMismatch
-from phalanx_proto.jobs import Listener, MemberReport, Progress, SimulationOutcome, SimulationRequest, SimulationSeconds
+from phalanx_proto.jobs import (
+    Event,
+    EventListener,
+    Listener,
+    MemberReport,
+    Progress,
+    SimulationOutcome,
+    SimulationRequest,
+    SimulationSeconds,
+    unheard,
+)
 from phalanx_proto.ledger import MAX_CHUNKS, ChunkLedger
 from phalanx_worker.inventory import Inventory
 from phalanx_worker.pool import EngineProcess, Pool
@@ -65,6 +75,7 @@ class SimulationRun:
     inventory: Inventory
     deadlines: Deadlines
     listener: Listener
+    on_event: EventListener = unheard
     compute: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,6 +88,8 @@ class SimulationRun:
         self.listener(Progress(phase="starting", unit="samples"))
         await side_by_side([start_pool(), self.remote.start(self.placement, f"simulation-{self.request.seed}")])
         notes = [*self.placement.notes, *self.remote.admit(self.placement, self.inventory)]
+        for name in self.remote.workers:
+            self.on_event(Event(time=time.time(), kind="admitted", member=name))
         await self._warm_up()
         ready = clock()
         engines = [

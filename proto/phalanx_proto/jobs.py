@@ -12,6 +12,7 @@ from phalanx_proto.experiment import Loss, ModelSpec, OptimizerSpec, ProgramSpec
 
 Level = Literal["bitwise", "tolerance"]
 Reproducible = Literal["any", "bitwise"]
+OnLoss = Literal["abort", "rebalance"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class FitRequest:
     execution: Execution
     reproducible: Reproducible = "any"
     """"bitwise" refuses members whose canary differs from the canonical engine's."""
+    on_loss: OnLoss = "abort"
+    """"rebalance" lets the others do what a lost member owed, and lets it come back; no bit of the result changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,8 @@ class SimulationRequest:
     samples: int
     seed: int
     execution: Execution
+    on_loss: OnLoss = "abort"
+    """"rebalance" lets the others count what a lost member owed, and lets it come back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,3 +185,30 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
+
+EventKind = Literal[
+    "started", "admitted", "lost", "rebalanced", "rejoining", "joined", "refused", "checkpoint", "resumed", "complete",
+    "failed", "cancelled",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One change in the history of a job."""
+
+    time: float
+    """Seconds since 1970, UTC."""
+    kind: EventKind
+    member: str | None = None
+    """Whom it is about; None where it is about the whole job."""
+    update: int | None = None
+    """The update under way; None before the first one, and in a simulation."""
+    reason: str = ""
+    """Why, in words; public."""
+
+
+EventListener = Callable[[Event], None]
+
+
+def unheard(event: Event) -> None:
+    """The listener of those who keep no history."""

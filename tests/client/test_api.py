@@ -31,7 +31,8 @@ def test_importing_loads_neither_the_coordinator_nor_the_command_line() -> None:
         ((MODEL.network, PARTS.train, CONFIG), {}, InvalidRequest, r"model must be made by phalanx\.classifier"),
         ((MODEL, PARTS.train, {"epochs": 1}), {}, InvalidRequest, r"config must be made by phalanx\.training"),
         ((MODEL, PARTS.train, CONFIG), {"execution": "local"}, InvalidRequest, r"execution must be made by phalanx\.local"),
-        ((MODEL, PARTS.train, CONFIG), {"reproducible": "yes"}, InvalidExperiment, "reproducible must be 'any' or 'bitwise'"),
+        ((MODEL, PARTS.train, CONFIG), {"reproducible": "yes"}, InvalidExperiment, "reproducible must be one of any, bitwise"),
+        ((MODEL, PARTS.train, CONFIG), {"on_loss": "wait"}, InvalidExperiment, "on_loss must be one of abort, rebalance"),
     ],
 )
 def test_a_fit_takes_the_right_kinds(
@@ -59,9 +60,10 @@ def test_test_rows_are_checked_with_the_others() -> None:
 
 def test_a_simulation_is_checked_at_once() -> None:
     with pytest.raises(InvalidExperiment) as caught:
-        phalanx.monte_carlo(samples=0, seed=-1)
+        phalanx.monte_carlo(samples=0, seed=-1, on_loss="wait")  # type: ignore[arg-type]
     assert caught.value.problems == [
         "samples must be from 1 to 1,000,000,000,000, not 0", "seed must be from 0 to 18,446,744,073,709,551,615, not -1",
+        "on_loss must be one of abort, rebalance; not 'wait'",
     ]  # fmt: skip
 
 

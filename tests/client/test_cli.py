@@ -119,7 +119,8 @@ def test_what_is_not_a_whole_number_is_refused(asked: Api, text: str) -> None:
 def test_a_simulation_is_passed_on(asked: Api, tmp_path: Path) -> None:
     run("simulate", "--samples", "100", "--seed", "7", "--workers", "2", "--chunk", "1e1", "--output", str(tmp_path / "job"))
     assert {**asked.named, "progress": None} == {
-        "samples": 100, "seed": 7, "execution": Local(workers=2, chunk=10), "output": tmp_path / "job", "progress": None,
+        "samples": 100, "seed": 7, "execution": Local(workers=2, chunk=10), "on_loss": "abort", "output": tmp_path / "job",
+        "progress": None,
     }  # fmt: skip
 
 
@@ -193,7 +194,7 @@ def test_hidden_layers(asked: Api, options: list[str], widths: list[int]) -> Non
 def test_the_settings_of_a_fit_are_passed_on(asked: Api) -> None:
     options = (
         "--no-standardize --activation relu --loss mse --optimizer momentum --epochs 3 --batch 1e1 --rate 0.5 --clip 2 "
-        "--block 5 --keep-best --seed 9 --validation 0.1 --test 0 --reproducible bitwise"
+        "--block 5 --keep-best --seed 9 --validation 0.1 --test 0 --reproducible bitwise --on-loss rebalance"
     )
     run("fit", "--data", "iris", *options.split())
     model, _, config = asked.calls[0].values
@@ -203,6 +204,7 @@ def test_the_settings_of_a_fit_are_passed_on(asked: Api) -> None:
     assert (config.keep_best, config.seed, model.network.seed) == (True, 9, 9)
     assert asked.named["test"] is None
     assert asked.named["reproducible"] == "bitwise"
+    assert asked.named["on_loss"] == "rebalance"
 
 
 def test_synthetic_data_take_their_shape(asked: Api) -> None:

@@ -37,6 +37,7 @@ def fit(
     dtype: options.Precision = None,
     cluster: options.Cluster = None,
     reproducible: of_fit.ReproducibleOption = "any",
+    on_loss: options.OnLossOption = "abort",
     output: options.Output = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -62,6 +63,6 @@ def fit(
     with shown(quiet, sys.stderr) as listener:
         fitted = api.fit(
             wanted.model, wanted.train, wanted.config, test=wanted.test, execution=where, reproducible=reproducible,
-            output=output, progress=listener,
+            on_loss=on_loss, output=output, progress=listener,
         )  # fmt: skip
     print_result(fitted.document(), fitted.summary(), as_json)

@@ -9,6 +9,7 @@ import typer
 from phalanx_proto.errors import InvalidRequest
 from phalanx_proto.execution import Backend
 from phalanx_proto.experiment import DType
+from phalanx_proto.jobs import OnLoss
 
 WHERE, RESULT = "Where it is computed", "Result"
 MAX_DIGITS = 40
@@ -49,6 +50,14 @@ Cluster = Annotated[
 Device = Annotated[Backend | None, typer.Option(rich_help_panel=WHERE, help="One device of this machine; nothing falls back.")]
 Precision = Annotated[
     DType | None, typer.Option("--dtype", rich_help_panel=WHERE, help="Precision of this machine's run. (default: float64)")
+]
+OnLossOption = Annotated[
+    OnLoss,
+    typer.Option(
+        "--on-loss",
+        rich_help_panel=WHERE,
+        help="rebalance goes on without a lost worker and takes it in again when it is back.",
+    ),
 ]
 Output = Annotated[
     Path | None,

@@ -26,6 +26,7 @@ def regression(
     device: options.Device = None,
     dtype: options.Precision = None,
     cluster: options.Cluster = None,
+    on_loss: options.OnLossOption = "abort",
     output: options.Output = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -34,8 +35,9 @@ def regression(
     where = execution(workers=workers, cluster=cluster, device=device, dtype=dtype)
     with shown(quiet, sys.stderr) as listener:
         fitted = api.regression(
-            samples=samples, steps=steps, rate=rate, seed=seed, execution=where, output=output, progress=listener
-        )
+            samples=samples, steps=steps, rate=rate, seed=seed, execution=where, on_loss=on_loss, output=output,
+            progress=listener,
+        )  # fmt: skip
     print_result(fitted.document(), f"{fitted.summary()}\n{coefficients(fitted)}", as_json)
 
 

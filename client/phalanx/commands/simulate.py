@@ -30,6 +30,7 @@ def simulate(
     device: options.Device = None,
     cluster: options.Cluster = None,
     chunk: Chunk = None,
+    on_loss: options.OnLossOption = "abort",
     output: options.Output = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -39,5 +40,5 @@ def simulate(
         workers=workers, cluster=cluster, device=device, dtype="float32" if device == "mps" else None, chunk=chunk
     )
     with shown(quiet, sys.stderr) as listener:
-        found = api.monte_carlo(samples=samples, seed=seed, execution=where, output=output, progress=listener)
+        found = api.monte_carlo(samples=samples, seed=seed, execution=where, on_loss=on_loss, output=output, progress=listener)
     print_result(found.document(), found.summary(), as_json)
