@@ -36,6 +36,15 @@ def commands() -> list[tuple[str, str]]:
     return found
 
 
+def write_files(folder: Path) -> None:
+    """Files that the README shows: blocks with ``# NAME`` as their first or second line. They are their owner's alone."""
+    for block in blocks("(?:toml|text)"):
+        name = re.search(r"\A(?:.*\n)?# ([a-z-]+\.(?:toml|aner))\n", block)
+        if name is not None:
+            (folder / name[1]).touch(mode=0o600)
+            (folder / name[1]).write_text(block, encoding="utf-8")
+
+
 def words(text: str) -> list[str]:
     """The text with its numbers and digests as words, so that only what the machine decides may differ."""
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "DIGEST", text)
@@ -62,6 +71,7 @@ def test_python_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("command", "output"), [c for c in commands() if c[0].startswith("phalanx ")])
 def test_command_line_of_the_readme(command: str, output: str, tmp_path: Path) -> None:
+    write_files(tmp_path)
     arguments = shlex.split(command)[1:]
     ran = subprocess.run(
         [sys.executable, "-m", "phalanx", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False

@@ -1,10 +1,10 @@
-"""The command line: ``phalanx fit``, ``simulate``, ``regression``, ``inventory`` and ``worker``."""
+"""The command line: ``phalanx fit``, ``simulate``, ``regression``, ``inventory``, ``cluster`` and ``worker``."""
 
 from typing import Annotated
 
 import typer
 
-from phalanx.commands import fit, inventory, regression, simulate, worker
+from phalanx.commands import cluster, fit, inventory, regression, simulate, worker
 from phalanx.console import EXIT_CODES, Commands, end_on_signals
 from phalanx_proto.version import VERSION
 
@@ -18,6 +18,7 @@ app.command(epilog=EPILOG)(fit.fit)
 app.command(epilog=EPILOG)(simulate.simulate)
 app.command(epilog=EPILOG)(regression.regression)
 app.command()(inventory.inventory)
+app.add_typer(cluster.app, name="cluster")
 app.command(
     add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )(worker.worker)  # fmt: skip

@@ -13,6 +13,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
+from phalanx_coordinator.cluster import ClusterFile as ClusterFile
+from phalanx_coordinator.cluster import read_cluster as read_cluster
+from phalanx_coordinator.cluster_writing import group_text as group_text
+from phalanx_coordinator.private_files import create_private as create_private
 from phalanx_coordinator.session import Coordinator, LogSink
 from phalanx_coordinator.session import Inventory as Inventory
 from phalanx_proto.errors import Cancelled, InvalidRequest

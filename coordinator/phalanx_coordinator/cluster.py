@@ -1,6 +1,7 @@
 """Reading a cluster file: who is enrolled and how each machine is reached. Every fault is reported, with its line.
 
-``read_cluster`` judges the file by owner and mode; ``parse_cluster`` is pure. Endpoints of machines are private: they
+``read_cluster`` judges the file by owner and mode; ``parse_cluster`` is pure. The first line tells the text format of an
+earlier system (``cluster_text``) from TOML; both go through the same rules. Endpoints of machines are private: they
 are in the records but in no ``repr``, message or public form of one.
 """
 
@@ -12,10 +13,12 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from phalanx_coordinator.cluster_lines import Lines
-from phalanx_coordinator.cluster_record import Fault, WorkerRecord, read_record, unknown_keys
+from phalanx_coordinator.cluster_record import TRANSPORTS, Fault, RecordLines, WorkerRecord, read_record, unknown_keys
+from phalanx_coordinator.cluster_text import TRANSPORTS as TEXT_TRANSPORTS
+from phalanx_coordinator.cluster_text import is_text_format, read_text
 from phalanx_proto.errors import InvalidCluster
 from phalanx_proto.experiment import DTYPES, DType
 
@@ -34,7 +37,7 @@ class ClusterFile:
     oversubscribe: bool
     """More slots on a machine than its allocation are admitted, and the result says so."""
     workers: tuple[WorkerRecord, ...]
-    """In the order of the file, at least one."""
+    """In the order of the file; none only where a reader asked for a group that may be empty."""
     path: Path | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -44,43 +47,62 @@ class ClusterFile:
 
 
 def read_cluster(path: Path | str) -> ClusterFile:
-    """The group in ``path``, an owner-only TOML file.
+    """The group in ``path``, an owner-only file.
 
     Raises ``InvalidCluster`` with every fault of owner, mode, syntax and content at once.
     """
     file = Path(path)
-    data, faults = _read_private(file)
+    data, faults = read_private(file)
     if data is None:
         raise InvalidCluster(faults)
     return parse_cluster(data, path=file, faults=faults)
 
 
-def parse_cluster(data: bytes, *, path: Path | None = None, faults: Sequence[str] = ()) -> ClusterFile:
+def parse_cluster(data: bytes, *, path: Path | None = None, faults: Sequence[str] = (), empty: bool = False) -> ClusterFile:
     """The group that ``data`` describes; ``faults`` of the file itself are reported together with those inside it.
 
-    Raises ``InvalidCluster``.
+    A group without workers is refused unless it may be ``empty``. Raises ``InvalidCluster``.
     """
     try:
         text = data.decode("utf-8")
-        document = tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise InvalidCluster([*faults, f"line {line}: this is not UTF-8 text"]) from None
+    try:
+        group, found = (_from_text if is_text_format(text) else _from_toml)(text, path, empty)
     except tomllib.TOMLDecodeError as error:
         raise InvalidCluster([*faults, _syntax_fault(str(error), text)]) from None
-    lines = Lines(text)
-    found = _check_top(document, lines)
-    records, record_faults = _check_records(document, lines)
-    found += record_faults
     if faults or found:
         ordered = sorted(found, key=lambda fault: fault.line or 0)
         raise InvalidCluster([*faults, *(fault.text for fault in ordered)])
-    return ClusterFile(
-        precision=document["precision"],
-        oversubscribe=document.get("oversubscribe", False),
-        workers=tuple(records),
-        path=path,
+    return group
+
+
+def _from_toml(text: str, path: Path | None, empty: bool) -> tuple[ClusterFile, list[Fault]]:
+    """The group of a TOML file, as far as it is sound, and all its faults; raises ``TOMLDecodeError``."""
+    document, lines = tomllib.loads(text), Lines(text)
+    faults = _check_top(document, lines)
+    tables, precision = document.get("worker", []), document.get("precision")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        faults.append(Fault(lines.top("worker"), "worker must be a list of tables; write [[worker]] above each one"))
+        tables = []
+    elif not (tables or empty):
+        faults.append(Fault(None, "there are no workers; write a [[worker]] table for each"))
+    records, record_faults = _check_records(tables, precision, lines, TRANSPORTS)
+    group = ClusterFile(
+        precision=cast(DType, precision), oversubscribe=document.get("oversubscribe", False), workers=records, path=path
     )
+    return group, faults + record_faults
+
+
+def _from_text(text: str, path: Path | None, empty: bool) -> tuple[ClusterFile, list[Fault]]:
+    """The group of a file in the text format, as far as it is sound, and all its faults."""
+    read = read_text(text)
+    records, faults = _check_records(read.tables, read.precision, read.lines, TEXT_TRANSPORTS)
+    group = ClusterFile(precision=cast(DType, read.precision), oversubscribe=False, workers=records, path=path)
+    if not (read.written or empty):
+        faults.append(Fault(None, "there are no workers; write a line for each"))
+    return group, [*read.faults, *faults]
 
 
 def private_file_faults(*, mode: int, owner: int, me: int, path: Path) -> list[str]:
@@ -93,7 +115,7 @@ def private_file_faults(*, mode: int, owner: int, me: int, path: Path) -> list[s
     return []
 
 
-def _read_private(path: Path) -> tuple[bytes | None, list[str]]:
+def read_private(path: Path) -> tuple[bytes | None, list[str]]:
     """The bytes and the faults of the file; no bytes where the content must not or cannot be read."""
     quoted = shlex.quote(str(path))
     try:
@@ -144,24 +166,21 @@ def _check_top(document: Mapping[str, Any], lines: Lines) -> list[Fault]:
     return faults
 
 
-def _check_records(document: Mapping[str, Any], lines: Lines) -> tuple[list[WorkerRecord], list[Fault]]:
-    tables = document.get("worker", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        return [], [Fault(lines.top("worker"), "worker must be a list of tables; write [[worker]] above each one")]
-    if not tables:
-        return [], [Fault(None, "there are no workers; write a [[worker]] table for each")]
+def _check_records(
+    tables: Sequence[Mapping[str, Any]], precision: object, lines: RecordLines, transports: tuple[str, ...]
+) -> tuple[tuple[WorkerRecord, ...], list[Fault]]:
     faults = []
     if len(tables) > MAX_RECORDS:
         text = f"there are {len(tables)} workers; at most {MAX_RECORDS} can be enrolled"
         faults.append(Fault(lines.record(MAX_RECORDS), text))
-    precision = document.get("precision")
-    read = [read_record(table, index, precision, lines) for index, table in enumerate(tables[:MAX_RECORDS])]
+    kept = tables[:MAX_RECORDS]
+    read = [read_record(table, index, precision, lines, transports) for index, table in enumerate(kept)]
     faults += [fault for _, found in read for fault in found]
-    faults += _duplicate_names(tables[:MAX_RECORDS], lines)
-    return [record for record, _ in read if record is not None], faults
+    faults += _duplicate_names(kept, lines)
+    return tuple(record for record, _ in read if record is not None), faults
 
 
-def _duplicate_names(tables: Sequence[Mapping[str, Any]], lines: Lines) -> list[Fault]:
+def _duplicate_names(tables: Sequence[Mapping[str, Any]], lines: RecordLines) -> list[Fault]:
     """Names that differ only by case count as equal: they become names of files."""
     first: dict[str, int] = {}
     faults = []

@@ -11,6 +11,16 @@ _TABLE = re.compile(r"""\s*\[\[?\s*["']?([A-Za-z0-9_-]+)""")
 _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*[.=]""")
 
 
+def is_record_header(line: str) -> bool:
+    """Whether a ``[[worker]]`` table begins here."""
+    return _RECORD.match(line) is not None
+
+
+def is_table_header(line: str) -> bool:
+    """Whether any table begins here."""
+    return _TABLE.match(line) is not None and "=" not in line
+
+
 class Lines:
     """Line numbers, from 1, of the keys at the top and in each ``[[worker]]`` table of ``text``."""
 
@@ -20,11 +30,11 @@ class Lines:
         self._headers: list[int] = []
         scope: dict[str, int] | None = self._top
         for number, line in enumerate(text.split("\n"), start=1):
-            if _RECORD.match(line):
+            if is_record_header(line):
                 scope = {}
                 self._records.append(scope)
                 self._headers.append(number)
-            elif (table := _TABLE.match(line)) and "=" not in line:
+            elif (table := _TABLE.match(line)) and is_table_header(line):
                 self._top.setdefault(table[1], number)
                 scope = None
             elif scope is not None and (key := _KEY.match(line)):

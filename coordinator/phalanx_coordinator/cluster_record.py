@@ -5,9 +5,8 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
-from phalanx_coordinator.cluster_lines import Lines
 from phalanx_proto.execution import Backend
 
 Transport = Literal["local", "socket", "ssh"]
@@ -78,20 +77,30 @@ class WorkerRecord:
         }
 
 
+class RecordLines(Protocol):
+    """Where the keys of the records stand."""
+
+    def record(self, index: int, key: str | None = None) -> int | None:
+        """The line of a key of the record ``index`` (from 0)."""
+
+
 def read_record(
-    table: Mapping[str, Any], index: int, precision: object, lines: Lines
+    table: Mapping[str, Any], index: int, precision: object, lines: RecordLines, transports: tuple[str, ...] = TRANSPORTS
 ) -> tuple[WorkerRecord | None, list[Fault]]:
-    """The record in one table, ``index`` from 0, or None and all its faults. Pure."""
+    """The record in one table, ``index`` from 0, or None and all its faults. Pure.
+
+    ``transports`` are those that the file's format can name.
+    """
     reader = _Reader(table, index, lines)
     reader.check_keys()
     name = reader.take("name", None, _is_name, "must be 1 to 63 letters, digits and hyphens")
-    transport = reader.choose("transport", None, TRANSPORTS)
+    transport = reader.choose("transport", None, transports)
     backend = reader.choose("backend", "cpu", BACKENDS)
     slots = reader.take("slots", 1, _is_slots, f"must be a whole number from 1 to {MAX_SLOTS}")
     device = reader.take("device", 0, _is_device, f"must be a whole number from 0 to {MAX_DEVICE}")
     weight = reader.take("weight", 1, _is_weight, "must be a positive, finite number")
     if backend == "mps" and precision == "float64":
-        reader.fault("backend", 'mps has no float64; write precision = "float32" or take this worker out')
+        reader.fault("backend", "mps has no float64; give the group the precision float32, or take this worker out")
     # Over ssh one record may stand for several accelerators of a machine; that is for the version that starts it.
     if backend in ("cuda", "mps") and transport != "ssh" and slots not in (None, 1):
         reader.fault("slots", f"an accelerator is one slot; write slots = 1 and one record for each {backend} device")
@@ -129,7 +138,7 @@ def unknown_keys(table: Mapping[str, Any], known: Collection[str], who: str, lin
 class _Reader:
     """Takes keys out of one table and collects what is wrong with them. A faulty key reads as None."""
 
-    def __init__(self, table: Mapping[str, Any], index: int, lines: Lines) -> None:
+    def __init__(self, table: Mapping[str, Any], index: int, lines: RecordLines) -> None:
         self.faults: list[Fault] = []
         self._table, self._index, self._lines = table, index, lines
         name = table.get("name")
@@ -171,7 +180,7 @@ def _read_endpoint(reader: _Reader, transport: object) -> dict[str, Any]:
         return {}
     return {
         "host": reader.take("host", None, _is_host, "must be an ssh destination: an alias or user@host"),
-        "python": reader.take("python", None, _is_absolute, "must be an absolute path on that machine"),
+        "python": reader.take("python", None, is_absolute, "must be an absolute path on that machine"),
         "ssh_options": reader.take("ssh_options", [], _is_options, "must be a list of strings, at most 64"),
     }
 
@@ -202,7 +211,8 @@ def _is_host(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 255 and value[0] != "-" and value.isprintable() and (" " not in value)
 
 
-def _is_absolute(value: object) -> bool:
+def is_absolute(value: object) -> bool:
+    """Whether it is an absolute path that can be shown on one line."""
     return isinstance(value, str) and value.startswith("/") and len(value) <= 4096 and value.isprintable()
 
 

@@ -215,7 +215,7 @@ def test_mps_has_no_float64() -> None:
         (HEAD + ONE + "slots = \n", "line 6: this is not TOML"),
         (HEAD + ONE + "slots = [1,\n", "this is not TOML"),
         (HEAD + ONE + 'name = "twice"\n', "line 6: this is not TOML"),
-        ("ANER_CLUSTER 1\n", "line 1: this is not TOML"),
+        ("ANER_CLUSTERS 1\n", "line 1: this is not TOML"),
         ("", "version is missing"),
     ],
 )
