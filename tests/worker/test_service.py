@@ -1,6 +1,7 @@
 """The gRPC edge of a real daemon: who may call, what is kept, what is counted. It refuses by name and lives on."""
 
 import os
+import queue
 import stat
 import subprocess
 import sys
@@ -39,6 +40,7 @@ CALLS: dict[str, Callable[[Daemon, daemons.Metadata], Any]] = {
     "Open": lambda d, m: d.stub.Open(messages.OpenRequest(), timeout=PATIENCE, metadata=m),
     "Train": lambda d, m: list(d.stub.Train(iter([messages.TrainRequest()]), timeout=PATIENCE, metadata=m)),
     "Simulate": lambda d, m: list(d.stub.Simulate(iter([messages.SimulateRequest(stop=5)]), timeout=PATIENCE, metadata=m)),
+    "Probe": lambda d, m: list(d.stub.Probe(iter([messages.ProbeRequest(answer=1)]), timeout=PATIENCE, metadata=m)),
     "Close": lambda d, m: d.stub.Close(messages.CloseRequest(), timeout=PATIENCE, metadata=m),
     "Check": lambda d, m: d.health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE, metadata=m),
     "Watch": lambda d, m: next(d.health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE, metadata=m)),
@@ -279,3 +281,39 @@ def test_a_range_that_is_none_is_refused(daemon: Daemon, wrong: tuple[int, int])
     with refused(InvalidRequest, "are not a range of 1 to"):
         daemon.simulate((0, 10), wrong, (0, 10))
     assert daemon.simulate((0, 1_000_000))[0].hits == 785_856
+
+
+# Measuring the way
+
+
+def probe(daemon: Daemon, *requests: messages.ProbeRequest) -> list[messages.ProbeResponse]:
+    return list(daemon.stub.Probe(iter(requests), timeout=PATIENCE, metadata=metadata()))
+
+
+def test_a_measurement_needs_no_run_and_answers_what_asks(daemon: Daemon) -> None:
+    up, small = messages.ProbeRequest(data=bytes(1000)), messages.ProbeRequest(data=b"x", answer=0)
+    large = messages.ProbeRequest(answer=(2 << 20) + 1)
+    first, *pieces = probe(daemon, up, up, small, large)
+    assert (first.received, first.data, first.complete) == (2001, b"", True)
+    assert sum(len(piece.data) for piece in pieces) == (2 << 20) + 1
+    assert [piece.complete for piece in pieces] == [False, False, True]
+
+
+def test_a_measurement_has_limits(daemon: Daemon) -> None:
+    with refused(InvalidRequest, "in one request of a measurement"):
+        probe(daemon, messages.ProbeRequest(data=bytes((4 << 20) + 1), answer=0))
+    with refused(InvalidRequest, "an answer of"):
+        probe(daemon, messages.ProbeRequest(answer=1 << 40))
+    assert probe(daemon, messages.ProbeRequest(answer=1))[-1].complete
+
+
+def test_a_newer_measurement_ends_the_older(daemon: Daemon) -> None:
+    asked: queue.SimpleQueue[messages.ProbeRequest | None] = queue.SimpleQueue()
+    older: Any = daemon.stub.Probe(iter(asked.get, None), timeout=PATIENCE, metadata=metadata())
+    asked.put(messages.ProbeRequest(answer=1))
+    assert next(older).complete
+    probe(daemon, messages.ProbeRequest(answer=1))
+    asked.put(messages.ProbeRequest(answer=1))
+    with refused(StaleIncarnation, "a newer measurement"):
+        next(older)
+    asked.put(None)

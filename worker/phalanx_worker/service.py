@@ -20,6 +20,7 @@ from phalanx_proto.experiment import DType, Sizes
 from phalanx_proto.schedule import Schedule
 from phalanx_proto.v1 import worker_service_pb2 as messages
 from phalanx_proto.v1 import worker_service_pb2_grpc
+from phalanx_worker.probe import Probe
 from phalanx_worker.state import ArrayType, RunOpening, WorkerState
 
 Context = Any
@@ -76,6 +77,7 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         self._state, self._token = state, token
         self._run: tuple[str, int] | None = None
         self._stream: object = None
+        self._probe: Probe | None = None
 
     def authorize(self, context: Context) -> dict[str, str]:
         """The call's metadata; raises Unauthorized without the right token."""
@@ -184,6 +186,20 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
                 index=request.index, start=request.start, stop=request.stop, hits=hits,
                 receipt=wire.receipt_message(cost),
             )  # fmt: skip
+
+    @_streaming
+    async def Probe(
+        self, requests: AsyncIterator[messages.ProbeRequest], context: Context
+    ) -> AsyncIterator[messages.ProbeResponse]:
+        """What the way to this worker carries."""
+        probe = self._probe = Probe()
+        async for request in requests:
+            if self._probe is not probe:
+                raise StaleIncarnation("a newer measurement has taken the place of this one")
+            probe.take(len(request.data))
+            if request.HasField("answer"):
+                for piece, last in probe.answer(request.answer):
+                    yield messages.ProbeResponse(received=probe.received, data=piece, complete=last)
 
     @_unary
     async def Close(self, request: messages.CloseRequest, context: Context) -> messages.CloseResponse:

@@ -78,6 +78,11 @@ class WorkerServiceStub(object):
                 request_serializer=phalanx__proto_dot_v1_dot_worker__service__pb2.SimulateRequest.SerializeToString,
                 response_deserializer=phalanx__proto_dot_v1_dot_worker__service__pb2.SimulateResponse.FromString,
                 _registered_method=True)
+        self.Probe = channel.stream_stream(
+                '/phalanx_proto.v1.WorkerService/Probe',
+                request_serializer=phalanx__proto_dot_v1_dot_worker__service__pb2.ProbeRequest.SerializeToString,
+                response_deserializer=phalanx__proto_dot_v1_dot_worker__service__pb2.ProbeResponse.FromString,
+                _registered_method=True)
         self.Close = channel.unary_unary(
                 '/phalanx_proto.v1.WorkerService/Close',
                 request_serializer=phalanx__proto_dot_v1_dot_worker__service__pb2.CloseRequest.SerializeToString,
@@ -157,6 +162,19 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Probe(self, request_iterator, context):
+        """How long and how wide the way between the two is; a measurement, which no run needs. At any time, and without Open. The
+        client sends requests; the worker throws their bytes away, and answers only a request that has `answer`, with that many
+        bytes in as many messages as it takes and `complete` in the last. So a round trip is a small request with a small
+        answer; the way up is requests of which only the last has an answer; the way down is one request with a large answer.
+        The bytes that go down do not compress. The client ends the stream. More than 4 MiB of data in a request, more than
+        64 MiB in one answer, or more than 1 GiB either way in one stream: INVALID_ARGUMENT. A second stream at the same time:
+        ABORTED for the first, at its next message, since the two would measure each other.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Close(self, request, context):
         """Unbind the run, and forget its data. Unary; closing what is not open is no error.
         """
@@ -196,6 +214,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.Simulate,
                     request_deserializer=phalanx__proto_dot_v1_dot_worker__service__pb2.SimulateRequest.FromString,
                     response_serializer=phalanx__proto_dot_v1_dot_worker__service__pb2.SimulateResponse.SerializeToString,
+            ),
+            'Probe': grpc.stream_stream_rpc_method_handler(
+                    servicer.Probe,
+                    request_deserializer=phalanx__proto_dot_v1_dot_worker__service__pb2.ProbeRequest.FromString,
+                    response_serializer=phalanx__proto_dot_v1_dot_worker__service__pb2.ProbeResponse.SerializeToString,
             ),
             'Close': grpc.unary_unary_rpc_method_handler(
                     servicer.Close,
@@ -379,6 +402,33 @@ class WorkerService(object):
             '/phalanx_proto.v1.WorkerService/Simulate',
             phalanx__proto_dot_v1_dot_worker__service__pb2.SimulateRequest.SerializeToString,
             phalanx__proto_dot_v1_dot_worker__service__pb2.SimulateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Probe(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/phalanx_proto.v1.WorkerService/Probe',
+            phalanx__proto_dot_v1_dot_worker__service__pb2.ProbeRequest.SerializeToString,
+            phalanx__proto_dot_v1_dot_worker__service__pb2.ProbeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -77,6 +77,15 @@ class WorkerServiceStub:
     ahead. The stream ends when the client ends it. A range that is empty, reversed or beyond 2^40 samples:
     INVALID_ARGUMENT. Needs no Open.
     """
+    Probe: _grpc.StreamStreamMultiCallable[_worker_service_pb2.ProbeRequest, _worker_service_pb2.ProbeResponse]
+    """How long and how wide the way between the two is; a measurement, which no run needs. At any time, and without Open. The
+    client sends requests; the worker throws their bytes away, and answers only a request that has `answer`, with that many
+    bytes in as many messages as it takes and `complete` in the last. So a round trip is a small request with a small
+    answer; the way up is requests of which only the last has an answer; the way down is one request with a large answer.
+    The bytes that go down do not compress. The client ends the stream. More than 4 MiB of data in a request, more than
+    64 MiB in one answer, or more than 1 GiB either way in one stream: INVALID_ARGUMENT. A second stream at the same time:
+    ABORTED for the first, at its next message, since the two would measure each other.
+    """
     Close: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.CloseRequest, _worker_service_pb2.CloseResponse]
     """Unbind the run, and forget its data. Unary; closing what is not open is no error."""
 
@@ -128,6 +137,15 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     """Ranges of a simulation. Each request names a range of samples and gets one response, in order; the client may send
     ahead. The stream ends when the client ends it. A range that is empty, reversed or beyond 2^40 samples:
     INVALID_ARGUMENT. Needs no Open.
+    """
+    Probe: _aio.StreamStreamMultiCallable[_worker_service_pb2.ProbeRequest, _worker_service_pb2.ProbeResponse]  # type: ignore[assignment]
+    """How long and how wide the way between the two is; a measurement, which no run needs. At any time, and without Open. The
+    client sends requests; the worker throws their bytes away, and answers only a request that has `answer`, with that many
+    bytes in as many messages as it takes and `complete` in the last. So a round trip is a small request with a small
+    answer; the way up is requests of which only the last has an answer; the way down is one request with a large answer.
+    The bytes that go down do not compress. The client ends the stream. More than 4 MiB of data in a request, more than
+    64 MiB in one answer, or more than 1 GiB either way in one stream: INVALID_ARGUMENT. A second stream at the same time:
+    ABORTED for the first, at its next message, since the two would measure each other.
     """
     Close: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.CloseRequest, _worker_service_pb2.CloseResponse]  # type: ignore[assignment]
     """Unbind the run, and forget its data. Unary; closing what is not open is no error."""
@@ -213,6 +231,21 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Ranges of a simulation. Each request names a range of samples and gets one response, in order; the client may send
         ahead. The stream ends when the client ends it. A range that is empty, reversed or beyond 2^40 samples:
         INVALID_ARGUMENT. Needs no Open.
+        """
+
+    @_abc_1.abstractmethod
+    def Probe(
+        self,
+        request_iterator: _MaybeAsyncIterator[_worker_service_pb2.ProbeRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_worker_service_pb2.ProbeResponse], _abc.AsyncIterator[_worker_service_pb2.ProbeResponse]]:
+        """How long and how wide the way between the two is; a measurement, which no run needs. At any time, and without Open. The
+        client sends requests; the worker throws their bytes away, and answers only a request that has `answer`, with that many
+        bytes in as many messages as it takes and `complete` in the last. So a round trip is a small request with a small
+        answer; the way up is requests of which only the last has an answer; the way down is one request with a large answer.
+        The bytes that go down do not compress. The client ends the stream. More than 4 MiB of data in a request, more than
+        64 MiB in one answer, or more than 1 GiB either way in one stream: INVALID_ARGUMENT. A second stream at the same time:
+        ABORTED for the first, at its next message, since the two would measure each other.
         """
 
     @_abc_1.abstractmethod
