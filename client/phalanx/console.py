@@ -56,7 +56,7 @@ class Commands(TyperGroup):
         try:
             status = super().main(*args, **extra)
         except PhalanxError as error:
-            complain(error.message)
+            complain(str(error))
             status = error.exit_code
         except typer.Abort:
             status = 1

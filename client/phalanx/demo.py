@@ -119,7 +119,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except PhalanxError as error:
-        complain(error.message)
+        complain(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -95,13 +95,13 @@ class WorkerProcess:
                 line = await _line(self._process.stdout)
         except TimeoutError:
             late = f"was not ready within {self._deadlines.start:.0f} s"
-            raise WorkerLost(self._told(late), worker=self.name) from None
+            raise self._loss(late) from None
         if not line:
-            raise WorkerLost(self._told(await self._how_it_ended()), worker=self.name)
+            raise self._loss(await self._how_it_ended())
         ready = _ready(line)
         if ready is None:
             text = line[:200].decode(errors="replace").strip()
-            raise WorkerLost(self._told(f"said {text!r} instead of its ready line; is it a Phalanx worker?"), worker=self.name)
+            raise self._loss(f"said {text!r} instead of its ready line; is it a Phalanx worker?")
         return ready
 
     async def _renew(self) -> None:
@@ -143,11 +143,13 @@ class WorkerProcess:
 
     def _lose(self, what: str) -> None:
         if not self.lost.done():
-            self.lost.set_result(WorkerLost(self._told(what), worker=self.name))
+            self.lost.set_result(self._loss(what))
 
-    def _told(self, what: str) -> str:
+    def _loss(self, what: str) -> WorkerLost:
+        """What is public of the loss; the worker's last words are for the owner of the run alone."""
         last = "".join(f"\n    {line}" for line in self._lines)
-        return f"worker {self.name} {what}{'; its last words:' + last if last else ''}"
+        private = f"the last words of {self.name}:{last}" if last else ""
+        return WorkerLost(f"worker {self.name} {what}", private=private, worker=self.name)
 
     async def _how_it_ended(self) -> str:
         assert self._process is not None

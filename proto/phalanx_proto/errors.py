@@ -1,7 +1,9 @@
 """The one family of errors, and the one status table used in both directions.
 
-A message names the thing and says what the person can do next. Errors cross the wire as their class name, their
-message and their details (``to_wire`` / ``from_wire``); the gRPC status is chosen by ``status_of``.
+A message names the thing and says what the person can do next. It is public: a status, a result and a peer may show it, so
+a machine goes by its alias there. What only the owner of the run may read (how a machine is reached, what it said on its
+standard error, the exact command to type) is ``private``. Errors cross the wire as their class name, their message and
+their details (``to_wire`` / ``from_wire``); the gRPC status is chosen by ``status_of``.
 """
 
 import json
@@ -10,15 +12,22 @@ from typing import Any, ClassVar
 
 
 class PhalanxError(Exception):
-    """Anything Phalanx refuses or loses. ``details`` hold JSON values, for machines."""
+    """Anything Phalanx refuses or loses. ``details`` hold JSON values, for machines.
+
+    ``str(error)`` is for the owner's terminal and says everything; ``message`` and ``details`` are public.
+    """
 
     status: ClassVar[str] = "INTERNAL"
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, /, **details: Any) -> None:
+    def __init__(self, message: str, /, *, private: str = "", **details: Any) -> None:
         super().__init__(message)
         self.message = message
+        self.private = private
         self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.private}" if self.private else self.message
 
 
 class InvalidRequest(PhalanxError):
@@ -154,7 +163,7 @@ def _family(root: type[PhalanxError]) -> dict[str, type[PhalanxError]]:
 
 
 def to_wire(error: PhalanxError) -> bytes:
-    """The error as UTF-8 JSON: class, message, details."""
+    """The error as UTF-8 JSON: class, message, details; never what is private."""
     document = {"error": type(error).__name__, "message": error.message, "details": error.details}
     return json.dumps(document, default=str).encode()
 
@@ -165,6 +174,7 @@ def from_wire(data: bytes) -> PhalanxError:
         document = json.loads(data)
         kind = _family(PhalanxError).get(document["error"], PhalanxError)
         message, details = str(document["message"]), dict(document["details"])
+        details.pop("private", None)  # nothing private crosses the wire, in either direction
     except (ValueError, KeyError, TypeError):
         return PhalanxError(f"an error that cannot be read: {data[:200]!r}")
     error = kind.__new__(kind)

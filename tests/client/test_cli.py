@@ -251,6 +251,7 @@ def test_float_targets_make_a_regression(asked: Api, tmp_path: Path) -> None:
         (errors.InvalidExperiment(["one", "two"]), 2, "error: 2 problems:\n  - one\n  - two\n"),
         (errors.Unavailable("no such device"), 3, "error: no such device\n"),
         (errors.WorkerLost("worker a was lost"), 4, "error: worker a was lost\n"),
+        (errors.Unavailable("a: refused", private="try: ssh ada@a true"), 3, "error: a: refused\ntry: ssh ada@a true\n"),
         (errors.NonFinite("update 3"), 5, "error: update 3\n"),
         (errors.Cancelled("cancelled"), 130, "error: cancelled\n"),
         (KeyboardInterrupt(), 130, "error: ended by SIGINT; everything that was started has ended\n"),

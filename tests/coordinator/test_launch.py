@@ -83,7 +83,7 @@ def refusal(kind: type[PhalanxError], deadlines: Deadlines = SHORT) -> str:
     with pytest.raises(kind) as caught:
         with_worker(nothing, deadlines)
     assert "worker atlas-01" in caught.value.message
-    return caught.value.message
+    return str(caught.value)
 
 
 def test_a_worker_that_is_ready(behave: Callable[[str], None], tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_another_first_line_is_told(behave: Callable[[str], None], line: str, sh
 def test_a_worker_that_says_nothing_has_a_deadline(behave: Callable[[str], None]) -> None:
     behave("print('still at it', file=sys.stderr, flush=True)\n" + SLEEP)
     message = refusal(WorkerLost, Deadlines(rpc=0.2, heartbeat=0.6, update=0.7, lease=0.8, start=1.0))
-    assert "was not ready within 1 s; its last words:\n    still at it" in message
+    assert "was not ready within 1 s\nthe last words of atlas-01:\n    still at it" in message
 
 
 def test_a_worker_that_ends_at_once_tells_its_status_and_last_words(behave: Callable[[str], None]) -> None:
     behave("print('no jax here\\ninstall phalanx[worker]', file=sys.stderr)\nsys.exit(3)\n")
     message = refusal(WorkerLost)
     assert message == (
-        "worker atlas-01 ended with exit status 3; its last words:\n    no jax here\n    install phalanx[worker]"
+        "worker atlas-01 ended with exit status 3\nthe last words of atlas-01:\n    no jax here\n    install phalanx[worker]"
     )
 
 
@@ -171,7 +171,8 @@ def test_an_executable_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatc
 def test_a_crash_is_noticed_at_once_with_its_signal(behave: Callable[[str], None]) -> None:
     behave(READY + "print('about to go', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     lost = with_worker(until_lost)
-    assert lost.message == "worker atlas-01 was ended by SIGSEGV; its last words:\n    about to go"
+    assert lost.message == "worker atlas-01 was ended by SIGSEGV"
+    assert lost.private == "the last words of atlas-01:\n    about to go"
     assert lost.details == {"worker": "atlas-01"}
 
 
@@ -222,14 +223,14 @@ def test_the_log_is_passed_on_by_name_and_the_last_lines_are_kept(behave: Callab
     heard: list[tuple[str, str]] = []
     lost = with_worker(until_lost, log=lambda worker, line: heard.append((worker, line)))
     assert heard == [("atlas-01", f"line {n}") for n in range(50)]
-    kept = lost.message.splitlines()[1:]
+    kept = lost.private.splitlines()[1:]
     assert kept == [f"    line {n}" for n in range(50 - launch.LAST_LINES, 50)]
 
 
 def test_a_flood_on_standard_error_neither_blocks_nor_grows(behave: Callable[[str], None]) -> None:
     flood = "sys.stderr.write('x' * 500_000 + '\\n')\nsys.stderr.write('the end\\n')\nsys.stderr.flush()\n"
     behave(flood + READY + "sys.exit(1)\n")
-    message = with_worker(until_lost).message
+    message = with_worker(until_lost).private
     assert "the end" in message
     assert len(message) < 10 * launch.LINE_LIMIT
 

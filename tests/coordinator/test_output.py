@@ -108,7 +108,7 @@ def test_a_finished_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "state", "reason"),
     [
-        (WorkerLost("worker b was ended by SIGKILL"), "FAILED", "worker b was ended by SIGKILL"),
+        (WorkerLost("worker b was ended by SIGKILL", private="/home/ada/x"), "FAILED", "worker b was ended by SIGKILL"),
         (OSError("no space"), "FAILED", "OSError: no space"),
         (Cancelled("the work was cancelled"), "CANCELLED", "the work was cancelled"),
         (asyncio.CancelledError(), "CANCELLED", "interrupted"),

@@ -154,10 +154,12 @@ def test_a_crash_in_the_self_tests_is_the_verdict(inspector: Inspector) -> None:
     assert inspector.self_test(PATIENCE) == "the self-tests: the inspector was ended by SIGSEGV"
 
 
-def test_too_little_memory_is_a_verdict_with_its_last_words(artifacts: dict[str, Artifact]) -> None:
+def test_too_little_memory_is_a_verdict_with_its_last_words(
+    artifacts: dict[str, Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
     with contextlib.closing(Inspector(memory=200 << 20)) as inspector:
-        verdict = inspector.self_test(PATIENCE)
-        assert verdict.startswith("the self-tests: the inspector ended with exit status 1; its last words:\n")
+        assert inspector.self_test(PATIENCE) == "the self-tests: the inspector ended with exit status 1"
+        assert capsys.readouterr().err.startswith("the last words of the inspector:\n    ")
         with pytest.raises(EngineFailed):
             inspector.inspect([artifacts["update"]], [None], PATIENCE)
 

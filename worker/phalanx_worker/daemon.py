@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(housing, error.message)
     except Exception as error:
         traceback.print_exc()
-        _fail(housing, f"{type(error).__name__}: {error}")
+        _fail(housing, f"it met a fault of its own, which should be reported ({type(error).__name__}); its log says more")
 
 
 def _fail(housing: Housing | None, reason: str) -> None:

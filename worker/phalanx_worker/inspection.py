@@ -58,6 +58,8 @@ class Inspector:
                 return self._current().verdict(time.monotonic() + deadline)
             except (EngineFailed, OutOfTime) as error:
                 self._discard()
+                if error.private:
+                    print(error.private, file=sys.stderr, flush=True)
                 return f"the self-tests: {error.message}"
 
     def inspect(
@@ -202,12 +204,12 @@ class _Process:
         status: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = self._process.wait(GRACE)
-        return EngineFailed(f"the inspector {describe_exit(status)}{self._last_words()}")
+        return EngineFailed(f"the inspector {describe_exit(status)}", private=self._last_words())
 
     def _last_words(self) -> str:
         size = os.fstat(self._output.fileno()).st_size
         text = os.pread(self._output.fileno(), LAST_BYTES, max(0, size - LAST_BYTES)).decode(errors="replace").strip()
-        return "; its last words:\n    " + text.replace("\n", "\n    ") if text else ""
+        return "the last words of the inspector:\n    " + text.replace("\n", "\n    ") if text else ""
 
     def end(self) -> None:
         """Kill the process and all that it started, and wait for it."""

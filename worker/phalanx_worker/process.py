@@ -138,7 +138,8 @@ class EngineProcess:
             if self._reader is not None:
                 await asyncio.wait({self._reader}, timeout=1.0)
         last = "".join(f"\n    {line}" for line in self.lines)
-        return EngineFailed(f"engine {self.name} {describe_exit(status)}{'; its last words:' + last if last else ''}")
+        private = f"the last words of engine {self.name}:{last}" if last else ""
+        return EngineFailed(f"engine {self.name} {describe_exit(status)}", private=private)
 
     async def close(self) -> None:
         """End the process; after this it is gone."""

@@ -4,6 +4,7 @@ The contract is told in ``worker_service.proto``.
 """
 
 import hmac
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
 from typing import Any, NoReturn, TypeVar, cast
@@ -39,7 +40,9 @@ OPTIONS = (
 
 
 async def refuse(context: Context, error: PhalanxError) -> NoReturn:
-    """End the call with the error's status; its details go into the trailing metadata."""
+    """End the call with the error's status; its details go into the trailing metadata, what is private into the log."""
+    if error.private:
+        print(error.private, file=sys.stderr, flush=True)
     code = grpc.StatusCode[errors.status_of(error)]
     await context.abort(code, error.message, trailing_metadata=((ERROR_KEY, errors.to_wire(error)),))
     raise AssertionError("abort returned")
