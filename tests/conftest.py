@@ -28,6 +28,7 @@ RUN = uuid.uuid4().hex
 os.environ[MARK] = RUN
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="test-run-")
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.tempdir, "state"))
 
 # A run in the background of a script starts with interrupts ignored, and its children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

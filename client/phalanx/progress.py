@@ -1,63 +1,26 @@
 """How far a job is, on standard error: a bar on a terminal, else a plain line every few seconds. Results go elsewhere.
 
-``Pace`` and the texts are pure and are given the time. The displays only keep what they are told and show it a few times a
+The texts are pure. The displays only keep what they are told and show it a few times a
 second, for a job may report thousands of updates in one.
 """
 
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from phalanx_proto.jobs import Listener, Progress
+from phalanx_proto.pace import Pace
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 PLAIN_EVERY = 5.0
 """Seconds between two plain lines; a shorter job prints none."""
-WINDOW = 20.0
-"""Seconds of work that the pace is measured over."""
-GRAIN = 0.1
-"""Seconds; closer observations are kept as one."""
 REFRESHES = 4
 """Of the bar, in a second."""
 N_A = "N/A"
-
-
-class Pace:
-    """The speed of completed work, over the last ``window`` seconds. None until work was seen to be completed."""
-
-    def __init__(self, window: float = WINDOW) -> None:
-        self._window = window
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def observe(self, done: int, now: float) -> None:
-        """At ``now`` (seconds, any origin) ``done`` units were completed; fewer than before begin a new count."""
-        if self._seen and done <= self._seen[-1][1]:
-            if done < self._seen[-1][1]:
-                self._seen = deque([(now, done)])
-            return
-        if len(self._seen) > 1 and now - self._seen[-2][0] < GRAIN:
-            self._seen.pop()
-        self._seen.append((now, done))
-        while len(self._seen) > 2 and now - self._seen[0][0] > self._window:
-            self._seen.popleft()
-
-    @property
-    def rate(self) -> float | None:
-        """Units a second."""
-        if len(self._seen) < 2:
-            return None
-        (began, first), (ended, last) = self._seen[0], self._seen[-1]
-        return (last - first) / (ended - began) if ended > began else None
-
-    def remaining(self, total: int) -> float | None:
-        """Seconds until ``total`` units are completed, at this pace."""
-        rate = self.rate
-        return None if rate is None else max(total - self._seen[-1][1], 0) / rate
 
 
 def amount(number: float) -> str:

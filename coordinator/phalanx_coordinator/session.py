@@ -5,7 +5,8 @@ started has then ended. ``close`` leaves nothing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_coordinator import checks, manifest
+from phalanx_coordinator.cancellation import unless_asked
 from phalanx_coordinator.fit import FitRun
+from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_coordinator.members import RemoteMembers
-from phalanx_coordinator.output import OutputDirectory
-from phalanx_coordinator.placement import place
+from phalanx_coordinator.placement import Placement, place
 from phalanx_coordinator.plan import plan_fit
 from phalanx_coordinator.scoring import predict_rows, score_rows
 from phalanx_coordinator.simulate import SimulationRun, plan_simulation
 from phalanx_coordinator.timing import Deadlines
-from phalanx_proto import result
 from phalanx_proto.errors import NonFinite, PhalanxError
 from phalanx_proto.execution import Cluster, Device, Execution
 from phalanx_proto.experiment import Rows
@@ -40,6 +41,7 @@ from phalanx_worker.pool import Pool, SlotSpec
 
 Result = TypeVar("Result")
 LogSink = Callable[[str, str], None]
+Output = Path | JobDirectory | None
 
 
 def _quiet(worker: str, line: str) -> None:
@@ -52,46 +54,79 @@ class Coordinator:
     def __init__(self, deadlines: Deadlines | None = None, log: LogSink = _quiet) -> None:
         self._deadlines = deadlines or Deadlines()
         self._log = log
+        self._directory: JobDirectory | None = None
         self._turn = asyncio.Lock()
         self._pool: Pool | None = None
         self._retired: list[Pool] = []
-        self._remote = RemoteMembers(self._deadlines, log)
+        self._remote = RemoteMembers(self._deadlines, self._say)
 
-    async def fit(self, request: FitRequest, listener: Listener, output: Path | None = None) -> FitOutcome:
-        """Carry out a fit; raises before anything starts if it cannot be."""
+    async def fit(self, request: FitRequest, listener: Listener, output: Output = None) -> FitOutcome:
+        """Carry out a fit; raises before anything starts if it cannot be.
+
+        ``output`` names a new directory, or is one that was opened for this request; without it nothing is written.
+        """
         async with self._turn:
-            machine = await asyncio.to_thread(self._inventory, request.execution)
-            placement = place(request.execution, machine)
+            machine, placement = await self._place(request)
             plan = await asyncio.to_thread(plan_fit, request, placement)
             described = manifest.of_fit(plan, machine)
-            directory = OutputDirectory.create(output, described, listener)
-            run = FitRun(
-                plan=plan, pool=self._pool_for(placement.slots), remote=self._remote, inventory=machine,
-                deadlines=self._deadlines, listener=directory.progress, on_event=directory.event,
-                notes=list(placement.notes),
-            )  # fmt: skip
-            outcome = await self._guarded(run.run, directory)
-            outcome = manifest.with_members(outcome, described, self._remote.handshakes)
-            directory.finish(result.of_fit(outcome), outcome.manifest)
-            return outcome
+            with self._writing(output, request, described, listener) as directory:
+                run = FitRun(
+                    plan=plan, pool=self._pool_for(placement.slots), remote=self._remote, inventory=machine,
+                    deadlines=self._deadlines, listener=directory.progress, on_event=directory.event,
+                    notes=list(placement.notes),
+                )  # fmt: skip
+                outcome = await self._guarded(run.run, directory)
+                outcome = manifest.with_members(outcome, described, self._remote.handshakes)
+                directory.finish(outcome)
+                return outcome
 
-    async def simulate(self, request: SimulationRequest, listener: Listener, output: Path | None = None) -> SimulationOutcome:
-        """Carry out a simulation."""
+    async def simulate(self, request: SimulationRequest, listener: Listener, output: Output = None) -> SimulationOutcome:
+        """Carry out a simulation; ``output`` is as in ``fit``."""
         async with self._turn:
-            machine = await asyncio.to_thread(self._inventory, request.execution)
-            placement = place(request.execution, machine)
+            machine, placement = await self._place(request)
             ledger = plan_simulation(request, placement)
             described = manifest.of_simulation(request, placement, machine)
-            directory = OutputDirectory.create(output, described, listener)
-            run = SimulationRun(
-                request=request, placement=placement, ledger=ledger, pool=self._pool_for(placement.slots), remote=self._remote,
-                inventory=machine, deadlines=self._deadlines, listener=directory.progress,
-                on_event=directory.event,
-            )  # fmt: skip
-            outcome = await self._guarded(run.run, directory)
-            outcome = manifest.with_members(outcome, described, self._remote.handshakes)
-            directory.finish(result.of_simulation(outcome), outcome.manifest)
-            return outcome
+            with self._writing(output, request, described, listener) as directory:
+                run = SimulationRun(
+                    request=request, placement=placement, ledger=ledger, pool=self._pool_for(placement.slots),
+                    remote=self._remote, inventory=machine, deadlines=self._deadlines, listener=directory.progress,
+                    on_event=directory.event,
+                )  # fmt: skip
+                outcome = await self._guarded(run.run, directory)
+                outcome = manifest.with_members(outcome, described, self._remote.handshakes)
+                directory.finish(outcome)
+                return outcome
+
+    async def described(self, request: FitRequest | SimulationRequest) -> dict[str, Any]:
+        """Check a request as if it were to start now, and give its manifest; raises what ``fit`` and ``simulate`` would."""
+        machine, placement = await self._place(request)
+        if isinstance(request, SimulationRequest):
+            plan_simulation(request, placement)
+            return manifest.of_simulation(request, placement, machine)
+        return manifest.of_fit(await asyncio.to_thread(plan_fit, request, placement), machine)
+
+    async def _place(self, request: FitRequest | SimulationRequest) -> tuple[Inventory, Placement]:
+        machine = await asyncio.to_thread(self._inventory, request.execution)
+        return machine, place(request.execution, machine)
+
+    @contextlib.contextmanager
+    def _writing(
+        self, output: Output, request: FitRequest | SimulationRequest, described: Mapping[str, Any], listener: Listener
+    ) -> Iterator[JobDirectory]:
+        """The job's directory while it runs; what workers say meanwhile is kept there."""
+        directory = output if isinstance(output, JobDirectory) else JobDirectory.create(output, request, described)
+        try:
+            directory.begin(described, listener)
+            self._directory = directory
+            yield directory
+        finally:
+            self._directory = None
+            directory.close()
+
+    def _say(self, worker: str, line: str) -> None:
+        self._log(worker, line)
+        if self._directory is not None:
+            self._directory.log(worker, line)
 
     async def evaluate(self, fitted: FittedParts, rows: Rows) -> Score:
         """Loss and accuracy over rows of any role."""
@@ -127,17 +162,19 @@ class Coordinator:
             await self._pool.start()
 
     async def _guarded(
-        self, work: Callable[[Callable[[], Awaitable[None]]], Awaitable[Result]], directory: OutputDirectory
+        self, work: Callable[[Callable[[], Awaitable[None]]], Awaitable[Result]], directory: JobDirectory
     ) -> Result:
         """Run ``work``; engines and daemons stay warm, but for a failure that leaves their state unknown: then all end."""
         try:
-            outcome = await work(self._start_pool)
+            started = work(self._start_pool)
+            outcome = await (started if directory.path is None else unless_asked(started, directory.cancel_asked))
             await self._release()
         except BaseException as error:
+            directory.ending(error)
             try:
-                directory.fail(error)
-            finally:
                 await asyncio.shield(self._keep_or_end(error))
+            finally:
+                directory.fail(error)
             raise
         return outcome
 
@@ -149,7 +186,7 @@ class Coordinator:
                 await self._release()
                 return
             except PhalanxError as fault:
-                self._log("coordinator", f"the engines are not kept for the next run: {fault.message}")
+                self._say("coordinator", f"the engines are not kept for the next run: {fault.message}")
         await self._end_all()
 
     async def _release(self) -> None:
@@ -157,7 +194,7 @@ class Coordinator:
         try:
             await self._remote.release()
         except PhalanxError as error:
-            self._log("coordinator", f"the group is not kept for the next run: {error.message}")
+            self._say("coordinator", f"the group is not kept for the next run: {error.message}")
             await self._remote.close()
 
     async def _canonical(self, work: Callable[[Pool], Awaitable[Result]]) -> Result:

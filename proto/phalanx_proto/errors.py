@@ -55,6 +55,24 @@ class InvalidCluster(InvalidExperiment):
     """A cluster file that cannot be used; every fault is listed."""
 
 
+class InvalidJob(InvalidRequest):
+    """A directory that cannot be used as a job: it is none, is damaged, is another user's, or of a newer format."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class JobBusy(InvalidRequest):
+    """A job that has a live coordinator, or is in a state that does not allow what was asked."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class UnknownJob(InvalidRequest):
+    """A job that a coordinator does not have."""
+
+    status = "NOT_FOUND"
+
+
 class ProtectedRole(InvalidRequest):
     """Validation or test rows were offered where only training rows may be used, or the reverse."""
 

@@ -172,6 +172,19 @@ class SimulationOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemberStatus:
+    """One member of a job under way; None is what was not measured."""
+
+    name: str
+    state: str
+    """``computing``, or what keeps it from that: ``lost``, ``rejoining``."""
+    rows: int | None = None
+    """Rows (of a simulation: samples) accepted so far."""
+    latency: float | None = None
+    """Seconds from asking for its part of an update to the whole answer, in the last updates."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """Completed work at one moment."""
 
@@ -182,6 +195,7 @@ class Progress:
     loss: float | None = None
     epoch: int | None = None
     validation_loss: float | None = None
+    members: tuple[MemberStatus, ...] = ()
 
 
 Listener = Callable[[Progress], None]

@@ -9,6 +9,11 @@ from typing import Any
 from phalanx_proto.jobs import FitOutcome, FitSeconds, MemberReport, Score, SimulationOutcome, SimulationSeconds
 
 
+def of(outcome: FitOutcome | SimulationOutcome) -> dict[str, Any]:
+    """The result of either."""
+    return of_fit(outcome) if isinstance(outcome, FitOutcome) else of_simulation(outcome)
+
+
 def of_fit(outcome: FitOutcome) -> dict[str, Any]:
     """The result of a fit."""
     spec = outcome.fitted.spec

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from phalanx.progress import N_A, Pace, PlainLines, amount, duration, pieces, shown
+from phalanx.progress import N_A, PlainLines, amount, duration, pieces, shown
 from phalanx_proto.jobs import Progress
+from phalanx_proto.pace import Pace
 
 
 def pace_of(seen: Sequence[tuple[float, int]], window: float = 20.0) -> Pace:
