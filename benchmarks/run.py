@@ -11,10 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders, dense, exchange, machine, overhead, report, simulation, start
+from benchmarks import contenders, dense, exchange, jobs, machine, overhead, report, simulation, start
 from benchmarks.question import Scale
 
-QUESTIONS = (dense.QUESTION, simulation.QUESTION, overhead.QUESTION, exchange.QUESTION, start.QUESTION)
+QUESTIONS = (dense.QUESTION, simulation.QUESTION, overhead.QUESTION, exchange.QUESTION, start.QUESTION, jobs.QUESTION)
 LEAST_ROUNDS = 3
 
 

@@ -69,12 +69,19 @@ def test_python_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not runner.failures, "".join(report)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run, one after another: later ones use what earlier ones made."""
+    found = tmp_path_factory.mktemp("readme")
+    write_files(found)
+    return found
+
+
 @pytest.mark.parametrize(("command", "output"), [c for c in commands() if c[0].startswith("phalanx ")])
-def test_command_line_of_the_readme(command: str, output: str, tmp_path: Path) -> None:
-    write_files(tmp_path)
+def test_command_line_of_the_readme(command: str, output: str, folder: Path) -> None:
     arguments = shlex.split(command)[1:]
     ran = subprocess.run(
-        [sys.executable, "-m", "phalanx", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-m", "phalanx", *arguments], cwd=folder, capture_output=True, text=True, timeout=200, check=False
     )
     printed = ran.stdout + "".join(line + "\n" for line in ran.stderr.splitlines() if line.startswith("error"))
     assert words(printed) == words(output)

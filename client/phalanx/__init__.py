@@ -10,8 +10,11 @@ An *execution* says where: ``local``, ``device``, ``cluster``. It never changes 
 
 from phalanx import datasets
 from phalanx.api import fit, inventory, monte_carlo, regression, shutdown
+from phalanx.background import job, jobs, load, resume, submit_fit, submit_simulation
+from phalanx.connection import connect
 from phalanx.dataset import Dataset
 from phalanx.executions import cluster, device, local
+from phalanx.job_handles import Job
 from phalanx.models import classifier, mlp, regressor, sequential
 from phalanx.results import Evaluation, Fitted, Simulation
 from phalanx.training import training
@@ -19,7 +22,7 @@ from phalanx_proto.errors import PhalanxError
 from phalanx_proto.version import VERSION as __version__
 
 __all__ = [
-    "Dataset", "Evaluation", "Fitted", "PhalanxError", "Simulation", "__version__", "classifier", "cluster", "datasets",
-    "device", "fit", "inventory", "local", "mlp", "monte_carlo", "regression", "regressor", "sequential", "shutdown",
-    "training",
+    "Dataset", "Evaluation", "Fitted", "Job", "PhalanxError", "Simulation", "__version__", "classifier", "cluster", "connect",
+    "datasets", "device", "fit", "inventory", "job", "jobs", "load", "local", "mlp", "monte_carlo", "regression", "regressor",
+    "resume", "sequential", "shutdown", "submit_fit", "submit_simulation", "training",
 ]  # fmt: skip

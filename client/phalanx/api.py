@@ -1,23 +1,18 @@
 """The calls: ``fit``, ``monte_carlo``, ``regression``, ``inventory``. An execution changes only where, never what."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from phalanx import datasets
-from phalanx.checks import Faults
-from phalanx.executions import local
-from phalanx.models import Model, classifier, sequential
+from phalanx.asking import fit_request, path_of, regression_experiment, simulation_request
+from phalanx.models import Model
 from phalanx.results import Fitted, Simulation
-from phalanx.training import Training, training
-from phalanx_proto.errors import InvalidRequest, ProtectedRole
+from phalanx.training import Training
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import Rows
-from phalanx_proto.jobs import FitRequest, Listener, OnLoss, Progress, Reproducible, SimulationRequest
+from phalanx_proto.jobs import Listener, OnLoss, Progress, Reproducible
 
 if TYPE_CHECKING:
     from phalanx.embedded import Inventory
-
-MAX_SAMPLES = 10**12
 
 
 def _silent(progress: Progress) -> None:
@@ -50,22 +45,7 @@ def fit(
     """
     from phalanx.embedded import EMBEDDED
 
-    _require(isinstance(model, Model), "model", "phalanx.classifier or phalanx.regressor", model)
-    _require(isinstance(config, Training), "config", "phalanx.training", config)
-    _require_rows("train", train)
-    if test is not None:
-        _require_rows("test", test)
-    faults = Faults()
-    faults.choice("reproducible", reproducible, get_args(Reproducible))
-    faults.choice("on_loss", on_loss, get_args(OnLoss))
-    faults.settle()
-    request = FitRequest(
-        model=model.network.spec, initial=model.network.parameters, loss=model.loss,
-        optimizer=model.optimizer_spec(config.rate), standardize=model.standardize, float_targets=model.float_targets,
-        train=train, validation=config.validation, test=test, epochs=config.epochs, batch=config.batch, block=config.block,
-        seed=config.seed, shuffle=config.shuffle, keep_best=config.keep_best, execution=_execution(execution),
-        reproducible=reproducible, on_loss=on_loss,
-    )  # fmt: skip
+    request = fit_request(model, train, config, test=test, execution=execution, reproducible=reproducible, on_loss=on_loss)
     directory = _directory(output)
     return Fitted(EMBEDDED.run(lambda coordinator: coordinator.fit(request, progress or _silent, directory)))
 
@@ -86,12 +66,7 @@ def monte_carlo(
     """
     from phalanx.embedded import EMBEDDED
 
-    faults = Faults()
-    samples = faults.whole("samples", samples, 1, MAX_SAMPLES)
-    seed = faults.seed(seed)
-    faults.choice("on_loss", on_loss, get_args(OnLoss))
-    faults.settle()
-    request = SimulationRequest(samples=samples, seed=seed, execution=_execution(execution), on_loss=on_loss)
+    request = simulation_request(samples, seed, execution, on_loss)
     directory = _directory(output)
     return Simulation(EMBEDDED.run(lambda coordinator: coordinator.simulate(request, progress or _silent, directory)))
 
@@ -112,17 +87,7 @@ def regression(
     Parameters (8 coefficients, then the intercept) start at zero; each of ``steps`` updates is plain gradient descent
     on all ``samples`` rows, at most 10**7. Raises ``InvalidExperiment`` with all faults, and what ``fit`` raises.
     """
-    faults = Faults()
-    samples = faults.whole("samples", samples, 1, datasets.MAX_SAMPLES)
-    steps = faults.whole("steps", steps, 1)
-    rate = faults.real("rate", rate, 0.0, open_low=True)
-    seed = faults.seed(seed)
-    faults.settle()
-    rows = datasets.procedural(samples, seed).rows()
-    inputs = rows.x.shape[1]
-    network = sequential(seed).dense(inputs, 1, initialization="zeros")
-    config = training(epochs=steps, batch=len(rows), rate=rate, seed=seed, shuffle=False)
-    model = classifier(network, loss="logistic", optimizer="sgd")
+    model, rows, config = regression_experiment(samples, steps, rate, seed)
     return fit(model, rows, config, execution=execution, on_loss=on_loss, output=output, progress=progress)
 
 
@@ -143,20 +108,5 @@ def shutdown() -> None:
     EMBEDDED.close()
 
 
-def _execution(given: Execution | None) -> Execution:
-    _require(given is None or isinstance(given, Execution), "execution", "phalanx.local, device or cluster", given)
-    return local() if given is None else given
-
-
 def _directory(output: str | Path | None) -> Path | None:
-    return None if output is None else Path(output).expanduser()
-
-
-def _require_rows(role: str, rows: object) -> None:
-    if not isinstance(rows, Rows):
-        raise ProtectedRole(f"{role} takes rows of a partition, such as parts.{role}, not a {type(rows).__name__}")
-
-
-def _require(holds: bool, name: str, maker: str, value: object) -> None:
-    if not holds:
-        raise InvalidRequest(f"{name} must be made by {maker}, not a {type(value).__name__}")
+    return None if output is None else path_of(output)

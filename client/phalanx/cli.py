@@ -1,10 +1,23 @@
-"""The command line: ``phalanx fit``, ``simulate``, ``regression``, ``inventory``, ``cluster`` and ``worker``."""
+"""The command line: work (``phalanx fit``, ``simulate``, ``regression``), jobs (``status``, ``resume``, …) and machines."""
 
 from typing import Annotated
 
 import typer
 
-from phalanx.commands import cluster, fit, inventory, regression, simulate, worker
+from phalanx.commands import (
+    cancel,
+    cluster,
+    fit,
+    inventory,
+    jobs,
+    logs,
+    regression,
+    resume,
+    serve,
+    simulate,
+    status,
+    worker,
+)  # fmt: skip
 from phalanx.console import EXIT_CODES, Commands, end_on_signals
 from phalanx_proto.version import VERSION
 
@@ -19,9 +32,17 @@ app.command(epilog=EPILOG)(simulate.simulate)
 app.command(epilog=EPILOG)(regression.regression)
 app.command()(inventory.inventory)
 app.add_typer(cluster.app, name="cluster")
+app.command()(jobs.jobs)
+app.command()(status.status)
+app.command()(logs.logs)
+app.command()(cancel.cancel)
+app.command(epilog=EPILOG)(resume.resume)
 app.command(
     add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )(worker.worker)  # fmt: skip
+app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)(serve.serve)  # fmt: skip
 
 
 def _version(asked: bool) -> None:

@@ -11,8 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx_coordinator import background, resuming
+from phalanx_coordinator.cancel_job import cancel as cancel
 from phalanx_coordinator.cluster import ClusterFile as ClusterFile
 from phalanx_coordinator.cluster import read_cluster as read_cluster
 from phalanx_coordinator.cluster_writing import group_text as group_text
@@ -20,6 +26,12 @@ from phalanx_coordinator.private_files import create_private as create_private
 from phalanx_coordinator.session import Coordinator, LogSink
 from phalanx_coordinator.session import Inventory as Inventory
 from phalanx_proto.errors import Cancelled, InvalidRequest
+from phalanx_proto.execution import Execution
+from phalanx_proto.experiment import Rows
+from phalanx_proto.job_status import JobStatus
+from phalanx_proto.jobs import FittedParts, Listener, Score
+from phalanx_proto.outcomes import Outcome
+from phalanx_proto.requests import Request
 
 Result = TypeVar("Result")
 Work = Callable[[Coordinator], Coroutine[Any, Any, Result]]
@@ -61,6 +73,14 @@ class Embedded:
             raise
         except CancelledError:
             raise Cancelled("the work was cancelled; everything it started has ended") from None
+
+    def evaluate(self, fitted: FittedParts, rows: Rows) -> Score:
+        """Loss and accuracy over rows, on the canonical engine."""
+        return self.run(lambda coordinator: coordinator.evaluate(fitted, rows))
+
+    def predict(self, fitted: FittedParts, x: NDArray[np.float64]) -> NDArray[Any]:
+        """Outputs [rows, O], on the canonical engine."""
+        return self.run(lambda coordinator: coordinator.predict(fitted, x))
 
     def _refuse_listener(self, what: str) -> None:
         if threading.current_thread() is self._thread:
@@ -115,3 +135,18 @@ class Embedded:
 
 EMBEDDED = Embedded()
 atexit.register(EMBEDDED.close)
+
+
+def submit(request: Request, directory: Path) -> JobStatus:
+    """Start a job in the background; the status once it has begun."""
+    return EMBEDDED.run(lambda coordinator: background.submit(coordinator, request, directory))
+
+
+def resume(directory: Path, execution: Execution | None) -> JobStatus:
+    """Go on with a job in the background; the status once it has begun."""
+    return EMBEDDED.run(lambda coordinator: background.resume(coordinator, directory, execution))
+
+
+def carry_on(directory: Path, execution: Execution | None, listener: Listener) -> Outcome:
+    """Go on with a job here, and wait for its outcome."""
+    return EMBEDDED.run(lambda coordinator: resuming.carry_on(coordinator, directory, execution, listener))

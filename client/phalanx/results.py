@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from phalanx_proto.jobs import (
     EpochRecord,
     FitOutcome,
     FitSeconds,
+    FittedParts,
     Level,
     MemberReport,
     Score,
@@ -37,11 +38,29 @@ class Evaluation:
         return f"{self.role}: {describe(Score(loss=self.loss, rows=self.rows, accuracy=self.accuracy))}"
 
 
+class CanonicalEngine(Protocol):
+    """What evaluates and predicts: here, or where the model was fitted."""
+
+    def evaluate(self, fitted: FittedParts, rows: Rows) -> Score:
+        """Loss and accuracy over rows."""
+
+    def predict(self, fitted: FittedParts, x: NDArray[np.float64]) -> NDArray[Any]:
+        """Outputs [rows, O]."""
+
+
+def _embedded() -> CanonicalEngine:
+    from phalanx.embedded import EMBEDDED
+
+    return EMBEDDED
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """A fitted model. ``digest`` names its parameters bit by bit."""
 
     outcome: FitOutcome
+    engine: CanonicalEngine | None = None
+    """Where it evaluates and predicts; None is this machine."""
 
     @property
     def digest(self) -> str:
@@ -112,8 +131,6 @@ class Fitted:
 
         Raises ``InvalidRequest`` for rows of another width, or labels that the model does not know.
         """
-        from phalanx.embedded import EMBEDDED
-
         if rows is None:
             raise InvalidRequest("evaluate takes the rows of a partition, such as parts.test; this partition has none of them")
         if not isinstance(rows, Rows):
@@ -121,7 +138,7 @@ class Fitted:
                 "evaluate takes the rows of a partition, such as parts.test, or dataset.rows() for all of them, "
                 f"not a {type(rows).__name__}"
             )
-        score = EMBEDDED.run(lambda coordinator: coordinator.evaluate(self.outcome.fitted, rows))
+        score = (self.engine or _embedded()).evaluate(self.outcome.fitted, rows)
         return _evaluation(rows.role, score)
 
     def outputs(self, x: ArrayLike) -> NDArray[Any]:
@@ -129,8 +146,6 @@ class Fitted:
 
         The loss ``logistic`` has one output a row: the probability of class 1. Raises ``InvalidRequest``.
         """
-        from phalanx.embedded import EMBEDDED
-
         if isinstance(x, Rows):
             raise InvalidRequest("predict and outputs take features, such as parts.test.x, not rows with their targets")
         try:
@@ -138,7 +153,7 @@ class Fitted:
         except (ValueError, TypeError) as error:
             raise InvalidRequest(f"the features are not an array of numbers: {error}") from error
         features = features[None, :] if features.ndim == 1 else features
-        return EMBEDDED.run(lambda coordinator: coordinator.predict(self.outcome.fitted, features))
+        return (self.engine or _embedded()).predict(self.outcome.fitted, features)
 
     def predict(self, x: ArrayLike) -> NDArray[Any]:
         """Labels int32 [rows] for features [rows, F]; for float targets the values [rows, O]."""

@@ -204,7 +204,8 @@ class JobDirectory:
     def fail(self, error: BaseException) -> None:
         """Say how the job ended without a result, if it can be said there; ``error`` is what counts."""
         cancelled = _is_cancel(error)
-        named = "interrupted" if cancelled else f"{type(error).__name__}: {error}"
+        ended = "cancelled; everything it started has ended" if self.cancel_asked() else "interrupted"
+        named = ended if cancelled else f"{type(error).__name__}: {error}"
         reason = error.message if isinstance(error, PhalanxError) else named
         if isinstance(error, PhalanxError) and error.private:
             self.log("coordinator", error.private)

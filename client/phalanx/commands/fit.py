@@ -3,12 +3,14 @@
 import sys
 
 from phalanx import api
+from phalanx.background import submit_fit
 from phalanx.commands import fit_options as of_fit
 from phalanx.commands import options
 from phalanx.commands.data import Source
 from phalanx.commands.experiment import ModelOptions, TrainingOptions, experiment
 from phalanx.commands.placement import execution
 from phalanx.commands.problems import Problems
+from phalanx.commands.submission import announce, directory_of
 from phalanx.console import print_result
 from phalanx.progress import shown
 
@@ -39,6 +41,7 @@ def fit(
     reproducible: of_fit.ReproducibleOption = "any",
     on_loss: options.OnLossOption = "abort",
     output: options.Output = None,
+    background: options.Background = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -58,11 +61,14 @@ def fit(
     )  # fmt: skip
     source = Source(name=data, rows=rows, inputs=inputs, classes=classes, seed=seed)
     wanted = experiment(source, model, steps, problems)
+    directory = problems.attempt(lambda: directory_of(output)) if background else None
     problems.settle()
     assert wanted is not None
+    values = (wanted.model, wanted.train, wanted.config)
+    named = {"test": wanted.test, "execution": where, "reproducible": reproducible, "on_loss": on_loss}
+    if directory is not None:
+        announce(submit_fit(*values, **named, output=directory), as_json)  # type: ignore[arg-type]
+        return
     with shown(quiet, sys.stderr) as listener:
-        fitted = api.fit(
-            wanted.model, wanted.train, wanted.config, test=wanted.test, execution=where, reproducible=reproducible,
-            on_loss=on_loss, output=output, progress=listener,
-        )  # fmt: skip
+        fitted = api.fit(*values, **named, output=output, progress=listener)  # type: ignore[arg-type]
     print_result(fitted.document(), fitted.summary(), as_json)

@@ -69,3 +69,12 @@ Json = Annotated[
     bool, typer.Option("--json", rich_help_panel=RESULT, help="Print the result as JSON, as in result.json, and nothing else.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=RESULT, help="No progress.")]
+Background = Annotated[
+    bool,
+    typer.Option(
+        "--background", rich_help_panel=RESULT,
+        help="Go on without this terminal: print the job, which --output DIR names, and return.",
+    ),
+]  # fmt: skip
+Job = Annotated[Path, typer.Option("--job", metavar="DIR", help="The job's directory: what --output named.")]
+StatusJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]

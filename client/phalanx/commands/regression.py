@@ -6,8 +6,11 @@ from typing import Annotated
 import typer
 
 from phalanx import api
+from phalanx.asking import regression_experiment
+from phalanx.background import submit_fit
 from phalanx.commands import options
 from phalanx.commands.placement import execution
+from phalanx.commands.submission import announce, directory_of
 from phalanx.console import print_result
 from phalanx.progress import shown
 from phalanx.results import Fitted
@@ -28,11 +31,16 @@ def regression(
     cluster: options.Cluster = None,
     on_loss: options.OnLossOption = "abort",
     output: options.Output = None,
+    background: options.Background = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Fit a logistic regression on eight procedural features: zero start, full-batch gradient descent."""
     where = execution(workers=workers, cluster=cluster, device=device, dtype=dtype)
+    if background:
+        model, rows, config = regression_experiment(samples, steps, rate, seed)
+        announce(submit_fit(model, rows, config, execution=where, on_loss=on_loss, output=directory_of(output)), as_json)
+        return
     with shown(quiet, sys.stderr) as listener:
         fitted = api.regression(
             samples=samples, steps=steps, rate=rate, seed=seed, execution=where, on_loss=on_loss, output=output,

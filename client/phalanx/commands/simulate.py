@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from phalanx import api
+from phalanx.background import submit_simulation
 from phalanx.commands import options
 from phalanx.commands.placement import execution
+from phalanx.commands.submission import announce, directory_of
 from phalanx.console import print_result
 from phalanx.progress import shown
 
@@ -32,6 +34,7 @@ def simulate(
     chunk: Chunk = None,
     on_loss: options.OnLossOption = "abort",
     output: options.Output = None,
+    background: options.Background = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -39,6 +42,12 @@ def simulate(
     where = execution(
         workers=workers, cluster=cluster, device=device, dtype="float32" if device == "mps" else None, chunk=chunk
     )
+    if background:
+        announce(
+            submit_simulation(samples=samples, seed=seed, execution=where, on_loss=on_loss, output=directory_of(output)),
+            as_json,
+        )
+        return
     with shown(quiet, sys.stderr) as listener:
         found = api.monte_carlo(samples=samples, seed=seed, execution=where, on_loss=on_loss, output=output, progress=listener)
     print_result(found.document(), found.summary(), as_json)

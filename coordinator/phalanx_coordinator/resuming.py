@@ -1,0 +1,54 @@
+"""Taking over a job that nobody works on, and carrying out what its directory asks for."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from phalanx_coordinator.job_directory import JobDirectory
+from phalanx_coordinator.session import Coordinator
+from phalanx_proto import job_files
+from phalanx_proto.execution import Execution
+from phalanx_proto.jobs import FitRequest, Listener
+from phalanx_proto.outcomes import Outcome
+
+
+async def take_over(coordinator: Coordinator, path: Path, execution: Execution | None = None) -> JobDirectory:
+    """The directory of a job, held by this process; its request is to be carried out elsewhere if ``execution`` is given.
+
+    Raises ``InvalidJob``, ``JobBusy``, and what the request is refused for; then nothing is changed.
+    """
+    directory = await asyncio.to_thread(JobDirectory.open, path)
+    try:
+        request = await asyncio.to_thread(directory.request)
+        if execution is not None:
+            request = replace(request, execution=execution)
+        await coordinator.described(request)
+        if execution is not None:
+            directory.change_execution(execution)
+    except BaseException:
+        directory.close()
+        raise
+    return directory
+
+
+async def carry_out(coordinator: Coordinator, directory: JobDirectory, listener: Listener) -> Outcome:
+    """Carry the directory's request out; however it ends, the directory says so."""
+    try:
+        request = await asyncio.to_thread(directory.request)
+        if isinstance(request, FitRequest):
+            return await coordinator.fit(request, listener, directory)
+        return await coordinator.simulate(request, listener, directory)
+    except BaseException as error:
+        if not directory.ended:  # it was refused before the work began
+            directory.fail(error)
+        raise
+    finally:
+        directory.close()
+
+
+async def carry_on(coordinator: Coordinator, path: Path, execution: Execution | None, listener: Listener) -> Outcome:
+    """Resume a job in this process and wait for its outcome; that of a complete job is read."""
+    path = job_files.require_job(path)
+    if job_files.confirmed_status(path).state == "COMPLETE":
+        return await asyncio.to_thread(job_files.read_outcome, path)
+    return await carry_out(coordinator, await take_over(coordinator, path, execution), listener)
