@@ -25,50 +25,37 @@ class NumericClass:
     notes: tuple[str, ...] = ()
 
 
-async def classify(
-    plan: Plan,
-    own: Sequence[Mapping[str, Any]],
-    remote: Mapping[str, str],
-    workers: Mapping[str, RemoteWorker],
-    canonical_node: NDArray[np.float64],
-) -> NumericClass:
-    """``bitwise`` if every canary is the canonical one; else every other one must be within the tolerance.
-
-    ``own`` are the canaries of the pool's slots, the canonical one first; ``remote`` the digests of remote members;
-    ``canonical_node`` [N] the values behind the canonical digest. Raises AdmissionRefused with a table.
-    """
-    canonical = own[0]["digest"]
-    off = {
+def own_deviations(plan: Plan, own: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """How far local members are off that compute other bits than the canonical engine, whose canary is the first."""
+    return {
         owner.name: float(canary["deviation"])
         for owner, canary in zip(plan.placement.owners, own, strict=True)
-        if owner is not None and canary["digest"] != canonical
+        if owner is not None and canary["digest"] != own[0]["digest"]
     }
-    for name, digest in remote.items():
-        if digest != canonical:
-            off[name] = await _deviation(plan, workers[name], canonical_node.copy())
+
+
+def judgement(plan: Plan, off: Mapping[str, float]) -> NumericClass:
+    """``bitwise`` if nobody is off; else everybody must be within the tolerance. Raises AdmissionRefused with a table."""
     return judge(off, limit=TOLERANCE[plan.placement.dtype], strict=plan.request.reproducible == "bitwise")
 
 
 def judge(off: Mapping[str, float], *, limit: float, strict: bool) -> NumericClass:
     """The class of a run from the relative deviations of those members that computed other bits."""
-    refused = [
-        {
-            "worker": name,
-            "field": "canary",
-            "wanted": "the same bits" if strict else f"within {limit}",
-            "found": f"{far:.3g} off",
-        }
-        for name, far in off.items()
-        if strict or not far <= limit
-    ]
-    if refused:
-        raise AdmissionRefused(refused)
+    rows = [_row(name, far, limit, strict) for name, far in off.items() if strict or not far <= limit]
+    if rows:
+        raise AdmissionRefused(rows)
     notes = tuple(f"{name} computes other bits ({far:.3g} relative): the result is not bitwise" for name, far in off.items())
     return NumericClass(level="tolerance" if off else "bitwise", notes=notes)
 
 
-async def _deviation(plan: Plan, worker: RemoteWorker, reference: NDArray[np.float64]) -> float:
-    """How far a remote member's canary node is from the canonical one, relative to its largest value."""
+def _row(name: str, far: float, limit: float, strict: bool) -> dict[str, str]:
+    wanted = "the same bits" if strict else f"within {limit}"
+    return {"worker": name, "field": "canary", "wanted": wanted, "found": f"{far:.3g} off"}
+
+
+async def deviation(plan: Plan, worker: RemoteWorker, canonical_node: NDArray[np.float64]) -> float:
+    """How far a remote member's canary node is from the canonical one [N], relative to its largest value."""
+    reference = canonical_node.copy()
     rows, node = np.array(plan.canary_rows(), np.int32), np.empty_like(reference)
     await worker.ask(0, 0, 1, rows, plan.request.initial.astype(plan.placement.dtype))
     await worker.collect(0, wire.NodeReader([(0, 1)], {(0, 1): node}))

@@ -14,21 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_coordinator import data, node_area
-from phalanx_coordinator.canaries import classify
-from phalanx_coordinator.group import GroupRun, Stopped, guarded
-from phalanx_coordinator.lockstep import Lockstep
-from phalanx_coordinator.members import RemoteMembers, side_by_side
+from phalanx_coordinator import data
+from phalanx_coordinator.fit_group import FitGroup
+from phalanx_coordinator.group import Stopped
+from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.plan import SCORE_BLOCK, Plan
-from phalanx_coordinator.reports import fit_reports
 from phalanx_coordinator.scoring import Lowered, lower, score_of, score_rows
 from phalanx_coordinator.timing import Deadlines, UpdatePace
+from phalanx_coordinator.waiting import side_by_side
 from phalanx_proto import tensors
-from phalanx_proto.errors import LedgerMismatch, NonFinite
+from phalanx_proto.errors import NonFinite
 from phalanx_proto.jobs import (
     EpochRecord,
-    Event,
-    EventKind,
     EventListener,
     FitOutcome,
     FitSeconds,
@@ -65,8 +62,12 @@ class FitRun:
     told: float = 0.0
     """When progress was last reported."""
     notes: list[str] = field(default_factory=list)
-    compute: dict[str, int] = field(default_factory=dict)
-    """Nanoseconds of computing by remote member."""
+
+    def __post_init__(self) -> None:
+        self.group = FitGroup(
+            plan=self.plan, pool=self.pool, remote=self.remote, inventory=self.inventory, deadlines=self.deadlines,
+            on_event=self.on_event,
+        )  # fmt: skip
 
     async def run(self, start_pool: Callable[[], Awaitable[None]]) -> FitOutcome:
         """Carry the fit out; if it fails, the caller ends pool and members."""
@@ -74,9 +75,7 @@ class FitRun:
         began = clock()
         self.listener(Progress(phase="starting"))
         arrays = await self._start(start_pool)
-        self.notes += self.remote.admit(self.plan.placement, self.inventory)
-        for name in self.remote.workers:
-            self._event("admitted", name)
+        self.notes += await self.group.members.admit()
         lowered = await lower(self.pool, self.plan.spec)
         self.listener(Progress(phase="opening"))
         data_of_pool = data_arena(arrays)
@@ -85,7 +84,7 @@ class FitRun:
         finally:
             data_of_pool.close()
         ready = clock()
-        machine = await self._updates(work)
+        await self._updates(work)
         updated = clock()
         tallies = (await self.pool.call({"op": "tallies"}, deadline=self.deadlines.opening)).body
         parameters = await self._parameters()
@@ -99,10 +98,7 @@ class FitRun:
             setup=ready - began, updates=updated - ready - validation, total=clock() - began,
             validation=None if self.plan.request.validation is None else validation,
         )  # fmt: skip
-        return replace(self._outcome(fitted, train, tallies, machine, seconds), test=test)
-
-    def _event(self, kind: EventKind, member: str, reason: str = "") -> None:
-        self.on_event(Event(time=time.time(), kind=kind, member=member, reason=reason))
+        return replace(self._outcome(fitted, train, tallies, seconds), test=test)
 
     async def _start(self, start_pool: Callable[[], Awaitable[None]]) -> dict[str, NDArray[Any]]:
         """Engines, daemons and data side by side; if one fails, the others have ended or are there to be ended."""
@@ -111,8 +107,7 @@ class FitRun:
         async def prepare() -> None:
             arrays.update(await asyncio.to_thread(self._prepare))
 
-        remote = self.remote.start(self.plan.placement, self.plan.run)
-        await side_by_side([prepare(), start_pool(), remote])
+        await side_by_side([prepare(), start_pool(), self.group.members.start(self.plan.run)])
         return arrays
 
     def _prepare(self) -> dict[str, NDArray[Any]]:
@@ -131,62 +126,28 @@ class FitRun:
 
     def _opening(self, lowered: Lowered) -> FitOpening:
         request, placement, schedule = self.plan.request, self.plan.placement, self.plan.schedule
-        local = [record.transport == "local" for record in placement.members]
-        remote = node_area.buffers_needed(schedule.capacity, local, 8 * self.plan.spec.sizes.node_size)
         return FitOpening(
             sizes=self.plan.spec.sizes, schedule=schedule, artifacts=lowered.artifacts, slots=len(placement.owners),
-            weights=placement.weights, held=schedule.updates_per_epoch, remote=remote, state=lowered.state,
+            weights=placement.weights, held=schedule.updates_per_epoch, remote=self.group.buffers, state=lowered.state,
             keep_best=request.keep_best, validation_rows=0 if request.validation is None else len(request.validation),
         )  # fmt: skip
 
     async def _open(self, lowered: Lowered, arena: Arena, arrays: Mapping[str, NDArray[Any]]) -> Arena:
         """Bind the run everywhere and compare the canaries."""
         work = await self.pool.open(self._opening(lowered), [arena])
-        digests: dict[str, str] = {}
-
-        async def remote(name: str) -> None:
-            digests[name] = await self._open_remote(name, lowered, arrays)
-
-        own: list[dict[str, Any]] = []
-
-        async def local() -> None:
-            call = {"op": "canaries", "node": bool(self.remote.workers)}
-            own.extend((await self.pool.call(call, deadline=self.deadlines.opening)).body["canaries"])
-
-        await guarded(side_by_side([local(), *(remote(name) for name in self.remote.workers)]), self.remote.workers.values())
-        found = await classify(self.plan, own, digests, self.remote.workers, work["remote"][0])
+        found = await self.group.open(lowered.artifacts["gradient"], arrays, work["remote"][0])
         self.level = found.level
         self.notes += found.notes
         return work
 
-    async def _open_remote(self, name: str, lowered: Lowered, arrays: Mapping[str, NDArray[Any]]) -> str:
-        worker = self.remote.workers[name]
-        program = lowered.artifacts["gradient"]
-        views = {key: tensors.encode(arrays[key])[2] for key in ("x", "y", "initial")}
-        digests = {key: tensors.digest_bytes(view) for key, view in views.items()}
-        program_digest = tensors.digest_bytes(program)
-        blobs = {digests[key]: view for key, view in views.items()} | {program_digest: memoryview(program)}
-        await worker.put_blobs(blobs)
-        return await worker.open(
-            self.plan.spec.sizes, self.plan.schedule, program_digest, arrays, digests, self.plan.canary_rows()
-        )
-
-    async def _updates(self, work: Arena) -> Lockstep | None:
+    async def _updates(self, work: Arena) -> None:
         """All updates; raises NonFinite if one cannot be committed."""
-        if not self.remote.workers:
+        if not self.plan.placement.remote:
             await self._stretches()
-            return None
-        machine = self.plan.machine()
-        owners = [None if owner is None else owner.name for owner in self.plan.placement.owners]
-        group = GroupRun(
-            machine=machine, pool=self.pool, owners=owners, workers=self.remote.workers, work=work,
-            sizes=self.plan.spec.sizes, schedule=self.plan.schedule, pace=UpdatePace(self.deadlines),
-            on_commit=self._committed, compute=self.compute,
-        )  # fmt: skip
-        stopped = await group.run()
+            return
+        stopped = await self.group.updates(work, self._committed)
         if isinstance(stopped, Stopped):
             raise await self._not_finite(stopped.update)
-        return machine
 
     async def _stretches(self) -> None:
         total, update = self.plan.schedule.updates, 0
@@ -232,7 +193,7 @@ class FitRun:
                 f"update {update}: every sum is finite, but the updated parameters are not; {advice}", update=update
             )
         block, rows = int(found["block"]), list(found["rows"])
-        member = self.plan.owner_of(update, block)
+        member = self.group.owner_of(update, block)
         listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
         return NonFinite(
             f"update {update}: the sums of block {block} (rows {listed}; member {member}) are not finite; {advice}",
@@ -255,16 +216,12 @@ class FitRun:
             source=self.plan.request.train.source,
         )  # fmt: skip
 
-    def _outcome(
-        self, fitted: FittedParts, train: Score, tallies: Mapping[str, Any], machine: Lockstep | None, seconds: FitSeconds
-    ) -> FitOutcome:
+    def _outcome(self, fitted: FittedParts, train: Score, tallies: Mapping[str, Any], seconds: FitSeconds) -> FitOutcome:
         best = tallies["best"]
         kept = None if best is None else int(best["epoch"])
         chosen = self.history[-1] if kept is None else self.history[kept]
-        members = fit_reports(self.plan.placement, self.pool, tallies, self.remote, machine, self.compute)
-        idle = [member.name for member in members if not member.rows]
-        if idle:
-            raise LedgerMismatch(f"{', '.join(idle)} contributed no rows to the whole fit; the result is not kept")
+        members = self.group.reports(tallies)
+        self.notes += self.group.notes()
         return FitOutcome(
             fitted=fitted, digest=tensors.digest(fitted.parameters), level=self.level, updates=self.plan.schedule.updates,
             history=tuple(self.history), train=train, validation=chosen.validation, best_epoch=kept, members=members,

@@ -3,16 +3,17 @@
 import asyncio
 import dataclasses
 import secrets
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from phalanx_coordinator import admission
-from phalanx_coordinator.admission import HandshakeExpectation
+from phalanx_coordinator.admission import Comparison, HandshakeExpectation
 from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.group import first_error, guarded
 from phalanx_coordinator.launch import LogSink, WorkerProcess
 from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.remote import RemoteWorker
 from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.waiting import guarded, side_by_side
+from phalanx_proto.errors import PhalanxError
 from phalanx_proto.experiment import DType
 from phalanx_proto.fingerprint import source_fingerprint
 from phalanx_proto.handshake import Handshake
@@ -20,20 +21,6 @@ from phalanx_worker.inventory import Inventory
 
 Startup = tuple[WorkerRecord, bool]
 """All that a daemon is started with: its record, whatever its weight, and whether it may oversubscribe."""
-
-
-async def side_by_side(work: Iterable[Awaitable[None]]) -> None:
-    """Await all at once; the first failure ends the others and is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for item in work:
-                group.create_task(_awaited(item))
-    except BaseExceptionGroup as failures:
-        raise first_error(failures) from None
-
-
-async def _awaited(item: Awaitable[None]) -> None:
-    await item
 
 
 class RemoteMembers:
@@ -48,46 +35,64 @@ class RemoteMembers:
         self._deadlines, self._log = deadlines, log
         self._startups: dict[str, Startup] = {}
         self._processes: dict[str, WorkerProcess] = {}
+        self._run = ""
 
-    async def start(self, placement: Placement, label: str) -> None:
-        """Have every daemon of ``placement``, bound to a new run whose id begins with ``label``."""
+    async def start(self, placement: Placement, label: str, *, tolerant: bool = False) -> dict[str, PhalanxError]:
+        """Have every daemon of ``placement``, bound to a new run whose id begins with ``label``.
+
+        The first that cannot be had ends the start, or, if that is ``tolerant``, the answer says who is absent and why.
+        """
         wanted = {record.name: _startup(record, placement) for record in placement.remote}
         kept = {name for name, worker in self.workers.items() if self._fits(worker, wanted.get(name))}
         await self._end(self._processes.keys() - kept)
-        run = f"{label}-{secrets.token_hex(8)}"
+        self.handshakes = {name: self.handshakes[name] for name in kept}
+        self._run = f"{label}-{secrets.token_hex(8)}"
         for worker in self.workers.values():
-            worker.bind(run)
-        missing = [record for record in placement.remote if record.name not in kept]
-        await side_by_side(self._start(record, placement, run) for record in missing)
-        self.workers = {record.name: self.workers[record.name] for record in placement.remote}
+            worker.bind(self._run, 1)
+        absent: dict[str, PhalanxError] = {}
+
+        async def have(record: WorkerRecord) -> None:
+            try:
+                await self.start_one(record, placement, 1)
+            except PhalanxError as error:
+                if not tolerant:
+                    raise
+                absent[record.name] = error
+
+        await side_by_side(have(record) for record in placement.remote if record.name not in kept)
+        self.workers = {record.name: self.workers[record.name] for record in placement.remote if record.name not in absent}
+        return absent
 
     def _fits(self, worker: RemoteWorker, wanted: Startup | None) -> bool:
         return self._startups[worker.name] == wanted and not worker.process.lost.done()
 
-    async def _start(self, record: WorkerRecord, placement: Placement, run: str) -> None:
+    async def start_one(self, record: WorkerRecord, placement: Placement, incarnation: int) -> RemoteWorker:
+        """Start one daemon as the given incarnation and ask it who it is; if that fails, nothing of it is left."""
+        try:
+            return await self._start(record, placement, incarnation)
+        except BaseException:
+            await asyncio.shield(self.drop(record.name))
+            raise
+
+    async def _start(self, record: WorkerRecord, placement: Placement, incarnation: int) -> RemoteWorker:
         token = secrets.token_hex(32)
         process = WorkerProcess(record, token, self._deadlines, self._log)
         self._processes[record.name] = process
         self._startups[record.name] = _startup(record, placement)
         await process.start(placement.oversubscribe)
-        worker = RemoteWorker(process, token, run, 1, self._deadlines)
+        worker = RemoteWorker(process, token, self._run, incarnation, self._deadlines)
         self.workers[record.name] = worker
         request = {
             "source": source_fingerprint(), "slots": record.slots, "backend": record.backend, "ordinal": record.device,
             "dtype": placement.dtype,
         }  # fmt: skip
         self.handshakes[record.name] = await worker.handshake(request)
+        return worker
 
-    def admit(self, placement: Placement, inventory: Inventory) -> list[str]:
-        """Compare every handshake with what the run needs; raises one table of all mismatches."""
-        versions = inventory.platform.versions
-        comparisons = [
-            admission.compare_handshake(
-                _expectation(record, placement, versions, inventory.platform.python), self.handshakes[record.name]
-            )
-            for record in placement.remote
-        ]
-        return admission.admit(comparisons)
+    def compare(self, record: WorkerRecord, placement: Placement, inventory: Inventory) -> Comparison:
+        """How a member's handshake differs from what the run needs."""
+        wanted = _expectation(record, placement, inventory.platform.versions, inventory.platform.python)
+        return admission.compare_handshake(wanted, self.handshakes[record.name])
 
     async def release(self) -> None:
         """Unbind the run everywhere; the daemons stay warm for the next one."""
@@ -102,9 +107,13 @@ class RemoteMembers:
         ending = [self._end_one(name) for name in names]
         await asyncio.gather(*ending)
 
+    async def drop(self, name: str) -> None:
+        """End one daemon, whatever its state; what it said of itself is kept for the report."""
+        if name in self._processes:
+            await self._end_one(name)
+
     async def _end_one(self, name: str) -> None:
         worker = self.workers.pop(name, None)
-        self.handshakes.pop(name, None)
         self._startups.pop(name, None)
         process = self._processes.pop(name)
         await (process if worker is None else worker).close()

@@ -1,9 +1,11 @@
 """What follows from a request and its placement before anything is started: sizes, schedule, who computes what."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from phalanx_coordinator.checks import check_fit
-from phalanx_coordinator.lockstep import Lockstep, Member
+from phalanx_coordinator.instructions import Member
+from phalanx_coordinator.lockstep import Lockstep
 from phalanx_coordinator.placement import Placement
 from phalanx_proto import blocks, tensors
 from phalanx_proto.errors import InvalidExperiment
@@ -30,13 +32,15 @@ class Plan:
         """What the run is called, from the experiment alone."""
         return self.experiment.digest[:16]
 
-    def machine(self) -> Lockstep:
-        """The state machine of this fit, at its beginning."""
+    def machine(self, absent: Collection[str] = ()) -> Lockstep:
+        """The state machine of this fit, at its beginning; ``absent`` members may join later."""
         members = [
             Member(name=record.name, weight=record.weight, local=record.transport == "local")
             for record in self.placement.members
         ]
-        return Lockstep(run=self.run, members=members, schedule=self.schedule)
+        return Lockstep(
+            run=self.run, members=members, schedule=self.schedule, on_loss=self.request.on_loss, absent=absent
+        )  # fmt: skip
 
     def canary_rows(self) -> list[int]:
         """The rows of block 0 of update 0."""

@@ -28,9 +28,9 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.max_send_message_length", 16 << 20),
-    ("grpc.keepalive_time_ms", 5000),
-    ("grpc.keepalive_timeout_ms", 4000),
-    ("grpc.http2.ping_timeout_ms", 4000),
+    ("grpc.keepalive_time_ms", 2000),
+    ("grpc.keepalive_timeout_ms", 2500),
+    ("grpc.http2.ping_timeout_ms", 2500),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_retries", 0),
@@ -44,17 +44,17 @@ class RemoteWorker:
     def __init__(self, process: WorkerProcess, token: str, run: str, incarnation: int, deadlines: Deadlines) -> None:
         self.name = process.name
         self.process = process
-        self.incarnation = incarnation
         self.resident: int | None = None
         self._deadlines = deadlines
         self._channel = aio.insecure_channel(f"unix:{process.socket}", options=OPTIONS)
         self._stub: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
         self._token = token
         self._train: Any = None
-        self.bind(run)
+        self.bind(run, incarnation)
 
-    def bind(self, run: str) -> None:
-        """Make the calls that follow those of another run."""
+    def bind(self, run: str, incarnation: int) -> None:
+        """Make the calls that follow those of another run, as this incarnation in it."""
+        self.incarnation = incarnation
         self._metadata = (
             ("phalanx-token", self._token), ("phalanx-run", run), ("phalanx-incarnation", str(self.incarnation)),
         )  # fmt: skip
@@ -62,9 +62,15 @@ class RemoteWorker:
 
     async def _answer(self, call: Awaitable[Result]) -> Result:
         try:
-            return await call
+            return self._readable(await call)
         except aio.AioRpcError as error:
             raise await self._translated(error) from None
+
+    def _readable(self, answer: Result) -> Result:
+        """The answer; raises CorruptData for the None that gRPC gives for bytes that are no message."""
+        if answer is None:
+            raise CorruptData(f"worker {self.name} sent bytes that are no message; look at the link to it", worker=self.name)
+        return answer
 
     async def _translated(self, error: Any) -> PhalanxError:
         """Our own error, with the worker's name; if the process went, what is known of its end."""
@@ -134,6 +140,7 @@ class RemoteWorker:
                 raise await self._translated(error) from None
             if response is aio.EOF:
                 raise await self._stream_error(self._train)
+            self._readable(response)
             if response.update != update:
                 raise CorruptData(f"worker {self.name} answered update {response.update} instead of {update}")
             for part in response.parts:
@@ -175,6 +182,7 @@ class RemoteWorker:
             raise await self._translated(error) from None
         if answer is aio.EOF:
             raise await self._stream_error(stream)
+        self._readable(answer)
         receipt = wire.receipt(answer.receipt)
         self.resident = receipt.resident or self.resident
         return answer.index, answer.start, answer.stop, answer.hits, receipt

@@ -1,11 +1,13 @@
 """What each member did, from the tallies of the pool and the accepted replies of remote members."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.lockstep import Lockstep
 from phalanx_coordinator.members import RemoteMembers
+from phalanx_coordinator.membership import Standing
 from phalanx_coordinator.placement import Placement
 from phalanx_proto.jobs import MemberReport
 from phalanx_worker.pool import Pool
@@ -16,10 +18,11 @@ def fit_reports(
     pool: Pool,
     tallies: Mapping[str, Any],
     remote: RemoteMembers,
+    standings: Mapping[str, Standing],
     machine: Lockstep | None,
     compute: Mapping[str, int],
 ) -> tuple[MemberReport, ...]:
-    """One report a member, in their order. ``compute`` holds nanoseconds by remote member."""
+    """One report a member, in their order. ``compute`` holds nanoseconds by remote member, ``standings`` their losses."""
     reports = []
     for record in placement.members:
         if record.transport == "local":
@@ -27,17 +30,22 @@ def fit_reports(
         else:
             assert machine is not None
             rows, updates = machine.accepted[record.name]
-            reports.append(_remote(record, remote, rows, updates, compute.get(record.name)))
+            standing = standings[record.name]
+            report = remote_report(record, remote, compute.get(record.name), standing)
+            reports.append(dataclasses.replace(report, rows=rows, updates=updates))
     return tuple(reports)
 
 
-def _remote(record: WorkerRecord, remote: RemoteMembers, rows: int, updates: int, nanoseconds: int | None) -> MemberReport:
-    handshake = remote.handshakes[record.name]
-    found = handshake.backend(record.backend)
+def remote_report(record: WorkerRecord, remote: RemoteMembers, nanoseconds: int | None, standing: Standing) -> MemberReport:
+    """What is known of a remote member whatever it did; one that was never there has no device and no numeric class."""
+    handshake, worker = remote.handshakes.get(record.name), remote.workers.get(record.name)
+    found = None if handshake is None else handshake.backend(record.backend)
     return MemberReport(
-        name=record.name, backend=record.backend, device=found.devices[record.device] if found else "", rows=rows,
-        updates=updates, compute_seconds=None if nanoseconds is None else nanoseconds / 1e9,
-        resident=remote.workers[record.name].resident, numeric_class=handshake.numeric_class,
+        name=record.name, backend=record.backend, device=found.devices[record.device] if found and found.devices else "",
+        compute_seconds=None if nanoseconds is None else nanoseconds / 1e9,
+        resident=None if worker is None else worker.resident,
+        numeric_class=None if handshake is None else handshake.numeric_class, losses=standing.losses,
+        incarnation=standing.incarnation,
     )  # fmt: skip
 
 

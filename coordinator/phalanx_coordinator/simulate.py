@@ -1,19 +1,25 @@
-"""A simulation: chunks handed out as members ask for them, counted exactly once, so a slow member holds nobody up."""
+"""A simulation: chunks handed out as members ask for them, counted exactly once, so a slow member holds nobody up.
 
+Under ``rebalance`` the chunks that a lost member owes are given back and taken by others; it may come back.
+"""
+
+import asyncio
+import dataclasses
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from phalanx_coordinator.checks import check_simulation
-from phalanx_coordinator.group import guarded
-from phalanx_coordinator.members import RemoteMembers, side_by_side
+from phalanx_coordinator.members import RemoteMembers
+from phalanx_coordinator.membership import Membership
 from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.reports import remote_report
 from phalanx_coordinator.timing import Deadlines
-from phalanx_proto.errors import InvalidExperiment, LedgerMismatch
+from phalanx_coordinator.waiting import guarded, side_by_side
+from phalanx_proto.errors import InvalidExperiment, InvalidRequest, LedgerMismatch, PhalanxError, WorkerLost
 from phalanx_proto.jobs import (
-    Event,
     EventListener,
     Listener,
     MemberReport,
@@ -80,32 +86,31 @@ class SimulationRun:
 
     def __post_init__(self) -> None:
         self._reserved = {member.name for member in self.placement.members}
+        self.members = Membership(
+            remote=self.remote, placement=self.placement, inventory=self.inventory, on_loss=self.request.on_loss,
+            on_event=self.on_event, backoff=self.deadlines.rejoin,
+        )  # fmt: skip
+        self._changed = asyncio.Event()  # chunks were given back, or everything is done
+        self._working: set[asyncio.Task[None]] = set()
 
     async def run(self, start_pool: Callable[[], Awaitable[None]]) -> SimulationOutcome:
         """Carry it out; if it fails, the caller ends pool and members."""
         clock = time.monotonic
         began = clock()
         self.listener(Progress(phase="starting", unit="samples"))
-        await side_by_side([start_pool(), self.remote.start(self.placement, f"simulation-{self.request.seed}")])
-        notes = [*self.placement.notes, *self.remote.admit(self.placement, self.inventory)]
-        for name in self.remote.workers:
-            self.on_event(Event(time=time.time(), kind="admitted", member=name))
-        await self._warm_up()
+        await side_by_side([start_pool(), self.members.start(f"simulation-{self.request.seed}")])
+        notes = [*self.placement.notes, *await self.members.admit()]
+        await self.members.bind(self._warm_worker, self._warm_up())
         ready = clock()
-        engines = [
-            self._engine(engine, owner.name)
-            for engine, owner in zip(self.pool.engines, self.placement.owners, strict=True)
-            if owner is not None
-        ]
-        workers = [self._worker(worker) for worker in self.remote.workers.values()]
-        await guarded(side_by_side([*engines, *workers]), self.remote.workers.values())
+        await self._work()
         worked = clock()
         if not self.ledger.done or self.ledger.samples != self.request.samples:
             raise LedgerMismatch(f"{self.ledger.samples} of {self.request.samples} samples are accounted for")
         members = self._reports()
         idle = [member.name for member in members if not member.samples]
-        if idle:
+        if idle and not self.members.rebalances:
             raise LedgerMismatch(f"{', '.join(idle)} did no accepted work; the result is not kept")
+        notes += self.members.notes()
         seconds = SimulationSeconds(setup=ready - began, work=worked - ready, total=clock() - began)
         return SimulationOutcome(
             samples=self.ledger.samples, hits=self.ledger.hits, members=members, seconds=seconds, notes=tuple(notes),
@@ -113,12 +118,10 @@ class SimulationRun:
         )  # fmt: skip
 
     async def _warm_up(self) -> None:
-        """Compile the kernel everywhere, on a range that is not counted."""
+        """Compile the kernel in the own engines, on a range that is not counted."""
         call = {"op": "simulate", "start": 0, "stop": 2, "seed": 0}
         owned = [e for e, o in zip(self.pool.engines, self.placement.owners, strict=True) if o is not None]
-        engines = [self._warm_engine(engine, call) for engine in owned]
-        workers = [self._warm_worker(worker) for worker in self.remote.workers.values()]
-        await guarded(side_by_side([*engines, *workers]), self.remote.workers.values())
+        await side_by_side(self._warm_engine(engine, call) for engine in owned)
 
     async def _warm_engine(self, engine: EngineProcess, call: Mapping[str, Any]) -> None:
         await engine.call(call, deadline=self.deadlines.opening)
@@ -130,18 +133,70 @@ class SimulationRun:
         await worker.simulated(stream, self.deadlines.opening)
         await stream.done_writing()
 
+    async def _work(self) -> None:
+        """Every chunk, by whoever is there."""
+        for engine, owner in zip(self.pool.engines, self.placement.owners, strict=True):
+            if owner is not None:
+                self._let_work(self._engine(engine, owner.name))
+        for worker in self.remote.workers.values():
+            self._let_work(self._member(worker))
+        self._reserved &= {record.name for record in self.placement.local} | self.remote.workers.keys()
+        self.members.begin(self._warm_worker, self._come_back)
+        try:
+            while self._working:
+                ended, _ = await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
+                self._working -= ended
+                for task in ended:
+                    task.result()
+            if not self.ledger.done:
+                raise WorkerLost(f"no member is left to count; {'; '.join(self.members.notes())}")
+        finally:
+            await self.members.close()
+            for task in self._working:
+                task.cancel()
+            await asyncio.gather(*self._working, return_exceptions=True)
+
+    def _let_work(self, work: Coroutine[Any, Any, None]) -> None:
+        self._working.add(asyncio.get_running_loop().create_task(work))
+
+    def _come_back(self, worker: RemoteWorker) -> None:
+        self.members.tell("joined", worker.name)
+        self._let_work(self._member(worker))
+
+    async def _member(self, worker: RemoteWorker) -> None:
+        """The work of a remote member; where it is lost and the run goes on, others are given what it owed."""
+        try:
+            await guarded(self._worker(worker), [worker])
+        except PhalanxError as error:
+            if not self.members.rebalances or isinstance(error, InvalidRequest | LedgerMismatch):
+                raise
+            owed = self.ledger.give_back(worker.name)
+            self._reserved.discard(worker.name)
+            self.members.tell("lost", worker.name, error.message)
+            self.members.tell("rebalanced", worker.name, f"{len(owed)} of its chunks are taken by others")
+            self._changed.set()
+            self.members.lost(worker, error)
+
     def _take(self, member: str) -> tuple[int, int, int] | None:
         """The next chunk for a member; the last ones are kept for members that have had none."""
         waiting = self._reserved - {member}
-        if member not in self._reserved and self.ledger.chunks - self.ledger.handed_out <= len(waiting):
+        fresh = self.ledger.chunks - self.ledger.handed_out
+        if member not in self._reserved and not self.ledger.returned and fresh <= len(waiting):
             return None
         taken = self.ledger.take(member)
         if taken is not None:
             self._reserved.discard(member)
         return taken
 
+    async def _next(self, member: str) -> tuple[int, int, int] | None:
+        """The next chunk for a member, waited for as long as another may have to give some back; None at the end."""
+        while (taken := self._take(member)) is None and not self.ledger.done and self.members.rebalances:
+            self._changed.clear()
+            await self._changed.wait()
+        return taken
+
     async def _engine(self, engine: EngineProcess, member: str) -> None:
-        while (taken := self._take(member)) is not None:
+        while (taken := await self._next(member)) is not None:
             index, start, stop = taken
             call = {"op": "simulate", "start": start, "stop": stop, "seed": self.request.seed}
             answer = (await engine.call(call, deadline=self._deadline(stop - start))).body
@@ -156,7 +211,12 @@ class SimulationRun:
                 under_way.append(stop - start)
                 await worker.simulate_on(stream, index, start, stop, self.request.seed)
             if not under_way:
-                break
+                taken = await self._next(worker.name)
+                if taken is None:
+                    break
+                index, start, stop = taken
+                under_way.append(stop - start)
+                await worker.simulate_on(stream, index, start, stop, self.request.seed)
             index, start, stop, hits, receipt = await worker.simulated(stream, self._deadline(sum(under_way)))
             under_way.pop(0)
             self._accept(worker.name, index, start, stop, hits, receipt.compute_ns or 0)
@@ -169,24 +229,21 @@ class SimulationRun:
     def _accept(self, member: str, index: int, start: int, stop: int, hits: int, nanoseconds: int) -> None:
         if self.ledger.accept(member, index, start, stop, hits):
             self.compute[member] = self.compute.get(member, 0) + nanoseconds
+            if self.ledger.done:
+                self._changed.set()
             self.listener(Progress(phase="samples", done=self.ledger.samples, total=self.request.samples, unit="samples"))
 
     def _reports(self) -> tuple[MemberReport, ...]:
         reports = []
         for record in self.placement.members:
-            worker = self.remote.workers.get(record.name)
-            if worker is None:
+            nanoseconds = self.compute.get(record.name, 0)
+            if record.transport == "local":
                 engines = zip(self.placement.owners, self.pool.engines, strict=True)
                 device = next(str(e.ready["device"]["kind"]) for o, e in engines if o is not None and o.name == record.name)
+                report = MemberReport(
+                    name=record.name, backend=record.backend, device=device, compute_seconds=nanoseconds / 1e9
+                )  # fmt: skip
             else:
-                found = self.remote.handshakes[record.name].backend(record.backend)
-                device = found.devices[record.device] if found else ""
-            reports.append(
-                MemberReport(
-                    name=record.name, backend=record.backend, device=device,
-                    samples=self.ledger.by_member.get(record.name, 0),
-                    compute_seconds=self.compute.get(record.name, 0) / 1e9,
-                    resident=worker.resident if worker else None,
-                )
-            )  # fmt: skip
+                report = remote_report(record, self.remote, nanoseconds, self.members.standings[record.name])
+            reports.append(dataclasses.replace(report, samples=self.ledger.by_member.get(record.name, 0)))
         return tuple(reports)

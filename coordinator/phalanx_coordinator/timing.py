@@ -7,12 +7,31 @@ from phalanx_proto.errors import InvalidRequest
 
 
 @dataclass(frozen=True, kw_only=True)
+class Backoff:
+    """How a lost member is brought back: bounded attempts, further and further apart; all in seconds."""
+
+    first: float = 0.5
+    factor: float = 2.0
+    longest: float = 60.0
+    attempts: int = 10
+    """Of one outage; with these waits, some four minutes and what the attempts themselves take."""
+    settled: float = 60.0
+    """A member that has been back for so long has all its attempts again."""
+
+    def wait(self, tried: int) -> float | None:
+        """Before the next attempt, after so many; None where there is none left."""
+        if tried >= self.attempts:
+            return None
+        return min(self.first * self.factor**tried, self.longest)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Deadlines:
     """Seconds; rpc < heartbeat < update < lease is checked when the table is made."""
 
-    rpc: float = 4.0
+    rpc: float = 3.0
     """A small call that must be answered at once."""
-    heartbeat: float = 6.0
+    heartbeat: float = 4.0
     """The longest silence of a worker that is taken for life; it beats every second."""
     update: float = 20.0
     """The least time an update is given, however short the ones before were."""
@@ -22,6 +41,8 @@ class Deadlines:
     """From starting a worker to its ready line."""
     opening: float = 300.0
     """Inspecting, compiling and binding a run; also the first update, which may compile."""
+    rejoin: Backoff = Backoff()
+    """How a lost member is brought back, where the run goes on without it."""
 
     def __post_init__(self) -> None:
         table = [("rpc", self.rpc), ("heartbeat", self.heartbeat), ("update", self.update), ("lease", self.lease)]

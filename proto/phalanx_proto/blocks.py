@@ -66,6 +66,23 @@ def split_even(lo: int, hi: int, slots: int, turn: int) -> tuple[Range, ...]:
     return tuple((lo + a, lo + b) for a, b in share_blocks(hi - lo, (1,) * slots, turn))
 
 
+def share_ranges(ranges: Sequence[Range], weights: Sequence[int | float], turn: int) -> tuple[tuple[int, Range], ...]:
+    """Cut disjoint ``ranges`` among members as ``share_blocks`` does with one: (index of the member, range), left to right.
+
+    A member gets what is contiguous where the gaps between the ranges are left out, so in few pieces.
+    """
+    shares = share_blocks(sum(hi - lo for lo, hi in ranges), weights, turn)
+    pieces = []
+    passed = 0  # blocks of the ranges to the left
+    for lo, hi in ranges:
+        for member, (first, last) in enumerate(shares):
+            a, b = max(first - passed + lo, lo), min(last - passed + lo, hi)
+            if a < b:
+                pieces.append((member, (a, b)))
+        passed += hi - lo
+    return tuple(pieces)
+
+
 @lru_cache(maxsize=1024)
 def _counts(blocks: int, weights: tuple[int | float, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, int]], ...]]:
     """Blocks by largest remainder, and (member, exact share as a fraction) of those who get none."""

@@ -71,6 +71,10 @@ class MemberReport:
     resident: int | None = None
     """Resident memory in bytes at the last measurement; None where it was not measured."""
     numeric_class: str | None = None
+    losses: int | None = None
+    """How often it was lost; None for the coordinator's own engines, whose loss ends the run."""
+    incarnation: int | None = None
+    """Of the process that was started last; 1 unless it was lost or absent."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from phalanx_proto.reduction import gaps
 
 MAX_CHUNKS = 1_000_000
 
-Reason = Literal["unknown member", "other incarnation", "late", "other update", "duplicate"]
+Reason = Literal["unknown member", "lost member", "other incarnation", "late", "other update", "duplicate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,9 @@ class Ledger:
         self._asked: dict[str, list[Range]] = {share.member: [] for share in plan.shares}
         for share in plan.shares:
             self._asked[share.member].append((share.lo, share.hi))
+        self._lost: set[str] = set()
         self._done: list[Range] = []
+        self._by: dict[Range, str] = {}
         self._left = plan.blocks
 
     @property
@@ -95,6 +97,15 @@ class Ledger:
     def missing(self) -> tuple[Range, ...]:
         """Ranges of blocks that have not been accepted, left to right."""
         return tuple(gaps(self._done, self.plan.blocks))
+
+    def owing(self) -> tuple[str, ...]:
+        """Members that still owe blocks, in the order in which they were asked first."""
+        missing = self.missing()
+        return tuple(member for member, asked in self._asked.items() if _common(missing, asked))
+
+    def owner_of(self, block: int) -> str | None:
+        """Whose sums of the block count; None where none do yet."""
+        return next((member for (lo, hi), member in self._by.items() if lo <= block < hi), None)
 
     def accept(
         self, member: str, incarnation: int, update: int, lo: int, hi: int, rows: int, weight: float
@@ -116,6 +127,7 @@ class Ledger:
         if rows != wanted or weight != wanted:
             raise self._mismatch(member, lo, hi, f"hold {wanted} rows, but came with {rows} rows and weight {weight}")
         insort(self._done, (lo, hi))
+        self._by[lo, hi] = member
         self._left -= hi - lo
         self.rows[member] += rows
         return Accepted(member=member, lo=lo, hi=hi, rows=rows)
@@ -124,7 +136,8 @@ class Ledger:
         """Forget a lost member; what it still owed, left to right, is to be ``assign``-ed to others."""
         asked = self._asked.pop(member, [])
         self._incarnation.pop(member, None)
-        return tuple((max(lo, a), min(hi, b)) for lo, hi in self.missing() for a, b in sorted(asked) if max(lo, a) < min(hi, b))
+        self._lost.add(member)
+        return _joined(_common(self.missing(), sorted(asked)))
 
     def assign(self, share: Share) -> None:
         """Ask blocks that a lost member owed of another; ``InvalidRequest`` if someone else owes or did them."""
@@ -140,7 +153,7 @@ class Ledger:
         if update != self.plan.update:
             return "late" if update < self.plan.update else "other update"
         if member not in self._incarnation:
-            return "unknown member"
+            return "lost member" if member in self._lost else "unknown member"
         if incarnation != self._incarnation[member]:
             return "other incarnation"
         at = bisect_left(self._done, (lo, hi))
@@ -153,6 +166,22 @@ class Ledger:
     def _mismatch(self, member: str, lo: int, hi: int, what: str) -> LedgerMismatch:
         text = f"{member}: update {self.plan.update}: blocks [{lo}, {hi}) {what}"
         return LedgerMismatch(text, run=self.plan.run, member=member, update=self.plan.update, blocks=[lo, hi])
+
+
+def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
+    """Sorted, disjoint ranges with those that touch made one."""
+    found: list[Range] = []
+    for lo, hi in ranges:
+        if found and found[-1][1] == lo:
+            found[-1] = (found[-1][0], hi)
+        else:
+            found.append((lo, hi))
+    return tuple(found)
+
+
+def _common(some: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
+    """What lies in both; in the order of the first, then of the second."""
+    return tuple((max(lo, a), min(hi, b)) for lo, hi in some for a, b in others if max(lo, a) < min(hi, b))
 
 
 class ChunkLedger:
@@ -190,6 +219,11 @@ class ChunkLedger:
     def handed_out(self) -> int:
         """Chunks that were handed out at least once."""
         return self._next
+
+    @property
+    def returned(self) -> int:
+        """Chunks that lost members gave back and nobody has taken since."""
+        return len(self._returned)
 
     @property
     def done(self) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phalanx_coordinator import node_area
-from phalanx_coordinator.node_area import NodeArea, buffers_needed
+from phalanx_coordinator.node_area import NodeArea, NoRoom, Place, buffers_in_reserve, buffers_needed
 from phalanx_proto import blocks, reduction
 
 SIZE = 3
@@ -42,19 +42,20 @@ async def gather(
     count = len(values)
     area.begin(count)
 
-    async def member(turn: int, lo: int, hi: int, pauses: int) -> None:
-        nodes = reduction.maximal_nodes(lo, hi, count)
-        buffers = await area.take(turn, nodes)
+    async def member(place: Place, pauses: int) -> None:
+        nodes = place.nodes
+        buffers = await area.take(place)
         assert list(buffers) == list(nodes)
         for _ in range(pauses):
             await asyncio.sleep(0)
         for node in nodes:
             buffers[node][:] = node_value(values, node)
-        await area.put(nodes)
+        await area.put(place)
 
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        for turn, (lo, hi) in enumerate(ranges):
-            group.create_task(member(turn, lo, hi, chance.randrange(8) if chance else 0))
+        for lo, hi in ranges:
+            place = area.expect(reduction.maximal_nodes(lo, hi, count))
+            group.create_task(member(place, chance.randrange(8) if chance else 0))
     return {(lo, hi): area._buffers[index].copy() for lo, hi, index in area.held}
 
 
@@ -88,25 +89,93 @@ def test_a_member_waits_for_its_turn_and_for_room() -> None:
         area = NodeArea(np.zeros((2, SIZE)), SIZE)
         area.begin(4)
         told: list[str] = []
+        right, left = area.expect([(2, 4)]), area.expect([(0, 1), (1, 2)])
 
         async def second() -> None:
-            await area.take(1, [(2, 4)])
+            await area.take(right)
             told.append("second has room")
 
         waiting = asyncio.create_task(second())
         await asyncio.sleep(0)
-        buffers = await area.take(0, [(0, 1), (1, 2)])
+        buffers = await area.take(left)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         told.append("first is whole")
         for buffer in buffers.values():
             buffer[:] = 1.0
-        await area.put([(0, 1), (1, 2)])
+        await area.put(left)
         async with asyncio.timeout(20):
             await waiting
         return told
 
     assert asyncio.run(story()) == ["first is whole", "second has room"]
+
+
+def test_what_a_lost_member_took_is_free_again_and_what_it_waited_for_is_not_kept() -> None:
+    async def story() -> None:
+        area = NodeArea(np.zeros((2, SIZE)), SIZE)
+        area.begin(4)
+        first, second = area.expect([(0, 1), (1, 2)]), area.expect([(2, 4)])
+        await area.take(first)
+        waiting = asyncio.create_task(area.take(second))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        area.withdraw(first)
+        area.withdraw(first)
+        async with asyncio.timeout(20):
+            (buffer,) = (await waiting).values()
+        buffer[:] = 1.0
+        await area.put(second)
+        gone = area.expect([(0, 1)])
+        area.withdraw(gone)
+        again = area.expect([(0, 2)])
+        (buffer,) = (await area.take(again)).values()
+        buffer[:] = 2.0
+        await area.put(again)
+        area.withdraw(again)
+        ((lo, hi, index),) = area.held
+        assert (lo, hi, area._buffers[index].tolist()) == (0, 4, [3.0] * SIZE)
+
+    asyncio.run(story())
+
+
+def test_more_than_usual_is_used_only_where_waiting_frees_nothing() -> None:
+    async def story() -> int:
+        area = NodeArea(np.zeros((6, SIZE)), SIZE, usual=2)
+        area.begin(8)
+        islands = [area.expect([(k, k + 1)]) for k in (0, 2, 4, 6)]  # as if the members between were lost
+        for island in islands[:2]:
+            await area.take(island)
+        waiting = asyncio.create_task(area.take(islands[2]))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await area.put(islands[0])
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await area.put(islands[1])
+        async with asyncio.timeout(20):
+            await waiting
+        await area.put(islands[2])
+        return area.most
+
+    assert asyncio.run(story()) == 3
+
+
+def test_no_room_at_all_ends_the_run_by_name() -> None:
+    async def story() -> None:
+        area = NodeArea(np.zeros((1, SIZE)), SIZE)
+        area.begin(4)
+        await area.put(await _taken(area, [(0, 1)]))
+        await _taken(area, [(2, 3)])
+
+    with pytest.raises(NoRoom, match="more members were lost in one update than there are buffers for"):
+        asyncio.run(story())
+
+
+async def _taken(area: NodeArea, nodes: list[Node]) -> Place:
+    place = area.expect(nodes)
+    await area.take(place)
+    return place
 
 
 def test_large_values_are_added_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,3 +224,8 @@ def test_local_members_between_remote_ones_keep_their_nodes_apart() -> None:
     depth = reduction.stack_depth(1024)
     assert buffers_needed(1024, [False, True] * 3, 200 << 20) == 3 * depth
     assert buffers_needed(1024, [False, True, False, False], 200 << 20) == 3 * depth
+
+
+def test_the_reserve_holds_every_block_where_these_are_few() -> None:
+    assert buffers_in_reserve(64, [False] * 4) == 64
+    assert buffers_in_reserve(4096, [False, True]) == 8 * reduction.stack_depth(4096)

@@ -11,7 +11,7 @@ from phalanx_coordinator import remote
 from phalanx_coordinator.remote import ERROR_KEY, RemoteWorker
 from phalanx_coordinator.timing import Deadlines
 from phalanx_proto import errors
-from phalanx_proto.errors import OutOfTime, PhalanxError, StaleIncarnation, Unauthorized, WorkerLost
+from phalanx_proto.errors import CorruptData, OutOfTime, PhalanxError, StaleIncarnation, Unauthorized, WorkerLost
 
 GONE = WorkerLost("worker b was ended by SIGKILL", worker="b")
 
@@ -67,3 +67,20 @@ def test_a_bare_status_becomes_its_error(monkeypatch: pytest.MonkeyPatch, code: 
     assert type(found) is kind
     assert found.message == f"worker b: {code}: the details"
     assert found.details == {"worker": "b"}
+
+
+def test_bytes_that_are_no_message_are_corrupt() -> None:
+    async def story() -> None:
+        process: Any = SimpleNamespace(name="b", socket="/nowhere.sock", lost=asyncio.get_running_loop().create_future())
+        worker = RemoteWorker(process, "t" * 32, "run", 1, Deadlines())
+
+        async def unreadable() -> None:
+            """What gRPC makes of them."""
+
+        try:
+            with pytest.raises(CorruptData, match="worker b sent bytes that are no message"):
+                await worker._answer(unreadable())
+        finally:
+            await worker._channel.close()
+
+    asyncio.run(story())

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phalanx_coordinator.admission import Comparison
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.simulate import LARGEST, SMALLEST, SimulationRun, chunk_size, plan_simulation
-from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.timing import Backoff, Deadlines
 from phalanx_proto.errors import InvalidExperiment, LedgerMismatch, WorkerLost
 from phalanx_proto.execution import Local
-from phalanx_proto.jobs import Listener, Progress, SimulationOutcome, SimulationRequest
+from phalanx_proto.jobs import Event, Listener, OnLoss, Progress, SimulationOutcome, SimulationRequest
 from phalanx_proto.receipt import Receipt
 
 REPORT = {"device": {"kind": "fake"}}
@@ -64,8 +65,8 @@ def test_more_than_a_million_chunks_are_refused_with_the_size_that_fits() -> Non
         chunk_size(10**6 + 1, 1, placement())
 
 
-def request(samples: int) -> SimulationRequest:
-    return SimulationRequest(samples=samples, seed=7, execution=Local())
+def request(samples: int, on_loss: OnLoss = "abort") -> SimulationRequest:
+    return SimulationRequest(samples=samples, seed=7, execution=Local(), on_loss=on_loss)
 
 
 def quiet(progress: Progress) -> None:
@@ -73,21 +74,32 @@ def quiet(progress: Progress) -> None:
 
 
 def run_of(
-    where: Placement, samples: int, engines: Sequence[Any] = (), workers: Sequence[Any] = (), listener: Listener = quiet
-) -> SimulationRun:
-    async def start(where: Placement, label: str) -> None:
+    where: Placement, samples: int, engines: Sequence[Any] = (), workers: Sequence[Any] = (), listener: Listener = quiet,
+    on_loss: OnLoss = "abort", events: list[Event] | None = None,
+) -> SimulationRun:  # fmt: skip
+    async def start(where: Placement, label: str, tolerant: bool) -> dict[str, WorkerLost]:
         """Daemons that need no start."""
+        return {}
 
-    found = SimpleNamespace(backend=lambda name: None)
+    async def start_one(record: WorkerRecord, where: Placement, incarnation: int) -> Any:
+        """A daemon that is there again, and stays."""
+        remote.workers[record.name] = FakeWorker(record.name)
+        return remote.workers[record.name]
+
+    async def drop(name: str) -> None:
+        remote.workers.pop(name, None)
+
+    found = SimpleNamespace(backend=lambda name: None, numeric_class="class")
     remote = SimpleNamespace(
-        start=start, admit=lambda where, machine: ["a note"], workers={worker.name: worker for worker in workers},
-        handshakes={worker.name: found for worker in workers},
+        start=start, start_one=start_one, drop=drop, compare=lambda *of_whom: Comparison(notes=("a note",)),
+        workers={worker.name: worker for worker in workers}, handshakes={worker.name: found for worker in workers},
     )  # fmt: skip
     parts: dict[str, Any] = {"pool": SimpleNamespace(engines=list(engines)), "remote": remote, "inventory": None}
-    ledger = plan_simulation(request(samples), where)
+    wanted = request(samples, on_loss)
     return SimulationRun(
-        request=request(samples), placement=where, ledger=ledger, deadlines=Deadlines(), listener=listener, **parts
-    )
+        request=wanted, placement=where, ledger=plan_simulation(wanted, where), listener=listener,
+        deadlines=Deadlines(rejoin=Backoff(first=0.0, attempts=2)), on_event=([] if events is None else events).append, **parts,
+    )  # fmt: skip
 
 
 def test_the_last_chunks_are_kept_for_members_that_had_none() -> None:
@@ -133,10 +145,10 @@ class FakeEngine:
 
 
 class FakeWorker:
-    """A daemon that answers in order; ``twice`` repeats every answer, ``wrong`` adds hits."""
+    """A daemon that answers in order; ``wrong`` adds hits, and after ``answers`` it is gone."""
 
-    def __init__(self, name: str, turns: int = 1, *, twice: bool = False, wrong: int = 0) -> None:
-        self.name, self.turns, self.twice, self.wrong = name, turns, twice, wrong
+    def __init__(self, name: str, turns: int = 1, *, wrong: int = 0, answers: int = 10**6) -> None:
+        self.name, self.turns, self.wrong, self.answers = name, turns, wrong, answers
         self.resident = 1
         self.process = SimpleNamespace(lost=asyncio.get_running_loop().create_future())
         self.most = 0
@@ -154,6 +166,9 @@ class FakeWorker:
     async def simulated(self, stream: Any, deadline: float) -> tuple[int, int, int, int, Receipt]:
         for _ in range(self.turns):
             await asyncio.sleep(0)
+        self.answers -= 1
+        if self.answers < 0:
+            raise WorkerLost(f"worker {self.name} was ended by SIGKILL", worker=self.name)
         return (*stream.queue.pop(0), Receipt(rows=1, compute_ns=5))
 
 
@@ -176,7 +191,7 @@ def test_local_members_count_every_sample_once() -> None:
     assert outcome.samples == 1000
     assert outcome.hits == 33 * 10 + 3
     assert sum(member.samples or 0 for member in outcome.members) == 1000
-    assert outcome.notes == ("a note",)
+    assert outcome.notes == ()
     done = [progress.done for progress in told if progress.phase == "samples"]
     assert done == sorted(done) and done[-1] == 1000 and len(done) == 34
 
@@ -198,6 +213,7 @@ def test_remote_members_have_two_chunks_at_once() -> None:
     assert worker.most == 2
     assert outcome.samples == 300
     assert outcome.hits == 3 * 30
+    assert outcome.notes == ("a note",)
     assert all(member.samples for member in outcome.members)
 
 
@@ -213,3 +229,56 @@ def test_a_lost_engine_ends_the_run() -> None:
     run = run_of(placement([1, 1], chunk=10), 300, [FakeEngine(), FakeEngine(fault=WorkerLost("gone"))])
     with pytest.raises(WorkerLost, match="gone"):
         carry_out(run)
+
+
+@pytest.mark.parametrize("answers", [1, 2, 5])
+def test_the_chunks_of_a_lost_member_are_counted_by_others_and_it_comes_back(answers: int) -> None:
+    events: list[Event] = []
+
+    async def story() -> SimulationOutcome:
+        workers = [FakeWorker("r0", answers=answers), FakeWorker("r1", turns=3)]
+        run = run_of(
+            placement([1], chunk=1, remote=2), 900, [FakeEngine(turns=9)], workers, on_loss="rebalance", events=events
+        )  # fmt: skip
+        async with asyncio.timeout(20):
+            return await run.run(started)
+
+    outcome = asyncio.run(story())
+    assert outcome.samples == 900
+    assert sum(member.samples or 0 for member in outcome.members) == 900
+    assert [event.kind for event in events if event.member == "r0"] == ["admitted", "lost", "rebalanced", "rejoining", "joined"]
+    assert "r0 was lost 1 time, back 1 time; the last reason: worker r0 was ended by SIGKILL" in outcome.notes
+    lost = next(member for member in outcome.members if member.name == "r0")
+    assert (lost.losses, lost.incarnation) == (1, 2)
+
+
+def test_the_last_chunks_come_back_to_those_who_had_finished() -> None:
+    async def story() -> SimulationOutcome:
+        workers = [FakeWorker("r0", turns=200, answers=1)]
+        run = run_of(placement([1], chunk=100, remote=1), 300, [FakeEngine()], workers, on_loss="rebalance")
+        async with asyncio.timeout(20):
+            return await run.run(started)
+
+    assert asyncio.run(story()).samples == 300
+
+
+def test_a_simulation_that_loses_everybody_ends_by_name() -> None:
+    async def story() -> SimulationOutcome:
+        workers = [FakeWorker("r0", answers=3), FakeWorker("r1", answers=3)]
+        run = run_of(placement([], chunk=10, remote=2), 300, [FakeEngine()], workers, on_loss="rebalance")
+        run.members.backoff = Backoff(attempts=0)
+        async with asyncio.timeout(20):
+            return await run.run(started)
+
+    with pytest.raises(WorkerLost, match="no member is left to count; r0 was lost 1 time"):
+        asyncio.run(story())
+
+
+def test_without_a_choice_a_lost_member_ends_the_simulation() -> None:
+    async def story() -> SimulationOutcome:
+        run = run_of(placement([1], chunk=10, remote=1), 300, [FakeEngine()], [FakeWorker("r0", answers=3)])
+        async with asyncio.timeout(20):
+            return await run.run(started)
+
+    with pytest.raises(WorkerLost, match="worker r0 was ended by SIGKILL"):
+        asyncio.run(story())

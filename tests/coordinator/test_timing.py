@@ -2,7 +2,7 @@
 
 import pytest
 
-from phalanx_coordinator.timing import Deadlines, UpdatePace
+from phalanx_coordinator.timing import Backoff, Deadlines, UpdatePace
 from phalanx_proto.errors import InvalidRequest
 
 
@@ -25,7 +25,7 @@ def test_the_table_as_it_stands_is_in_order() -> None:
 )
 def test_a_table_out_of_order_is_refused_and_both_are_named(changed: dict[str, float], lower: str, higher: str) -> None:
     with pytest.raises(InvalidRequest, match=rf"{lower} \(.*\) is not below {higher} \("):
-        Deadlines(**changed)
+        Deadlines(**changed)  # type: ignore[arg-type]
 
 
 def test_the_first_update_may_compile() -> None:
@@ -52,3 +52,9 @@ def test_a_slow_update_is_forgotten_in_time() -> None:
     for _ in range(100):
         pace.took(0.01)
     assert pace.deadline == Deadlines().update
+
+
+def test_attempts_are_further_and_further_apart_and_bounded() -> None:
+    backoff = Backoff(first=0.5, factor=2.0, longest=3.0, attempts=5)
+    assert [backoff.wait(tried) for tried in range(6)] == [0.5, 1.0, 2.0, 3.0, 3.0, None]
+    assert Backoff(attempts=0).wait(0) is None

@@ -117,3 +117,17 @@ def test_split_even() -> None:
     assert blocks.split_even(3, 10, 3, 0) == ((3, 6), (6, 8), (8, 10))
     assert blocks.split_even(3, 5, 3, 1) == ((3, 3), (3, 4), (4, 5))
     assert blocks.split_even(4, 4, 2, 0) == ((4, 4), (4, 4))
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=2, max_size=12), st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 9)
+)
+def test_ranges_that_lie_apart_are_cut_like_one(gaps: list[int], weights: list[int], turn: int) -> None:
+    ends = [sum(gaps[: n + 1]) + n for n in range(len(gaps))]
+    ranges = [(lo, hi) for lo, hi in zip(ends[::2], ends[1::2], strict=False)]
+    pieces = blocks.share_ranges(ranges, weights, turn)
+    assert [k for _, (lo, hi) in pieces for k in range(lo, hi)] == [k for lo, hi in ranges for k in range(lo, hi)]
+    shares = blocks.share_blocks(sum(hi - lo for lo, hi in ranges), weights, turn)
+    for member, (lo, hi) in enumerate(shares):
+        assert sum(b - a for owner, (a, b) in pieces if owner == member) == hi - lo
+    assert len(pieces) <= len(ranges) + len(weights) - 1

@@ -100,7 +100,7 @@ def test_lost_blocks_of_the_same_update_are_done_by_others() -> None:
     assert ledger.lose("b") == ()
     ledger.assign(Share(member="a", incarnation=3, lo=5, hi=8))
     ledger.assign(Share(member="c", incarnation=1, lo=3, hi=4))
-    assert ledger.accept("b", 3, 7, 5, 8, 10, 10.0) == Dropped(reason="unknown member")
+    assert ledger.accept("b", 3, 7, 5, 8, 10, 10.0) == Dropped(reason="lost member")
     for member, incarnation, lo, hi, rows in (("a", 3, 0, 3, 12), ("a", 3, 5, 8, 10), ("c", 1, 3, 4, 4)):
         ledger.accept(member, incarnation, 7, lo, hi, rows, float(rows))
     assert ledger.complete

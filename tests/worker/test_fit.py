@@ -1,3 +1,4 @@
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,21 @@ def test_every_way_to_share_an_update_ends_in_the_same_bits(problem: Problem) ->
         other, epochs = run_apart(problem, shares)
         assert tensors.digest(other.parameters) == digest, shares
         assert epochs == history
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_part_may_come_in_pieces(doubles: Problem, slots: int) -> None:
+    """As when a lost member's blocks come to the own slots in the same update."""
+    with builders.gang(doubles, slots) as leader:
+        own = builders.canonical(leader, doubles, [1.0] * slots)
+        for update in range(doubles.schedule.updates):
+            n = doubles.schedule.blocks_of(update)
+            cuts = [0, n // 3, n // 3, n - n // 4, n]
+            for lo, hi in reversed([*pairwise(cuts)]):
+                own.part(blocks.split_even(lo, hi, slots, update))
+            assert own.commit([])["stopped"] is None
+        digest = tensors.digest(own.parameters)
+    assert digest == tensors.digest(run_stretch(doubles, [1.0])[0].parameters)
 
 
 def test_stretches_may_be_cut_anywhere(doubles: Problem) -> None:

@@ -138,8 +138,10 @@ class CanonicalFit:
         return {"update": self.update, "epochs": epochs, "stopped": stopped}
 
     def part(self, ranges: Sequence[Range]) -> None:
-        """Compute this machine's own part of the next update."""
-        self._own = self._nodes(ranges) if any(lo < hi for lo, hi in ranges) else {}
+        """Compute this machine's own part of the next update, or more of it, which a lost member owed."""
+        if any(lo < hi for lo, hi in ranges):
+            before = {span: np.array(values) for span, values in self._own.items()}  # views that are written to now
+            self._own = before | self._nodes(ranges)
 
     def commit(self, remote: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
         """Fold the own part and the nodes (lo, hi, index) that lie in the arena's ``remote``, and commit the update."""

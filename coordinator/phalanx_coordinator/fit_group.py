@@ -1,0 +1,123 @@
+"""The members of one fit: opened and compared by their canaries, run in lockstep, lost and taken in again, reported."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phalanx_coordinator import node_area
+from phalanx_coordinator.canaries import NumericClass, deviation, judgement, own_deviations
+from phalanx_coordinator.fit_binding import FitBinding
+from phalanx_coordinator.group import GroupRun, Stopped
+from phalanx_coordinator.instructions import Tell
+from phalanx_coordinator.lockstep import Lockstep
+from phalanx_coordinator.members import RemoteMembers
+from phalanx_coordinator.membership import Membership
+from phalanx_coordinator.plan import Plan
+from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.reports import fit_reports
+from phalanx_coordinator.timing import Deadlines, UpdatePace
+from phalanx_proto.errors import LedgerMismatch
+from phalanx_proto.jobs import EventListener, MemberReport
+from phalanx_worker.inventory import Inventory
+from phalanx_worker.pool import Arena, Pool
+
+
+@dataclass(kw_only=True)
+class FitGroup:
+    """All members of one fit."""
+
+    plan: Plan
+    pool: Pool
+    remote: RemoteMembers
+    inventory: Inventory
+    deadlines: Deadlines
+    on_event: EventListener
+    compute: dict[str, int] = field(default_factory=dict)
+    """Nanoseconds of computing by remote member."""
+
+    def __post_init__(self) -> None:
+        self.members = Membership(
+            remote=self.remote, placement=self.plan.placement, inventory=self.inventory, on_loss=self.plan.request.on_loss,
+            on_event=self.on_event, backoff=self.deadlines.rejoin,
+        )  # fmt: skip
+        self._machine: Lockstep | None = None
+        local = [record.transport == "local" for record in self.plan.placement.members]
+        capacity, node_bytes = self.plan.schedule.capacity, 8 * self.plan.spec.sizes.node_size
+        self._usual = node_area.buffers_needed(capacity, local, node_bytes)
+        reserve = node_area.buffers_in_reserve(capacity, local) if self.members.rebalances else 0
+        self.buffers = max(self._usual, reserve)
+        """Buffers for the nodes of remote members."""
+
+    async def open(
+        self, gradient: bytes, arrays: Mapping[str, NDArray[Any]], first_buffer: NDArray[np.float64]
+    ) -> NumericClass:
+        """Bind the fit everywhere and compare the canaries; the canonical engine leaves its node [N] in ``first_buffer``."""
+        self._binding = binding = FitBinding(plan=self.plan, arrays=arrays, program=gradient)
+        own: list[dict[str, Any]] = []
+
+        async def local() -> None:
+            call = {"op": "canaries", "node": bool(self.plan.placement.remote)}
+            own.extend((await self.pool.call(call, deadline=self.deadlines.opening)).body["canaries"])
+
+        await self.members.bind(binding.open, local())
+        self._canonical = str(own[0]["digest"])
+        return await self._numeric_class(own, first_buffer)
+
+    async def _numeric_class(self, own: Sequence[Mapping[str, Any]], node: NDArray[np.float64]) -> NumericClass:
+        off = own_deviations(self.plan, own)
+
+        async def compare(worker: RemoteWorker) -> None:
+            far = {worker.name: await deviation(self.plan, worker, node)}
+            if self.members.rebalances:  # one that is too far off stays out, and does not end the run
+                judgement(self.plan, far)
+            off.update(far)
+
+        for name, canary in self._binding.canaries.items():
+            if canary != self._canonical and name in self.remote.workers:
+                await self.members.attempt(name, compare)
+        return judgement(self.plan, off)
+
+    async def updates(self, work: Arena, on_commit: Callable[[dict[str, Any]], None]) -> Stopped | None:
+        """Every update, in lockstep."""
+        plan = self.plan
+        absent = [record.name for record in plan.placement.remote if record.name not in self.remote.workers]
+        self._machine = plan.machine(absent)
+        group = GroupRun(
+            machine=self._machine, pool=self.pool, work=work, sizes=plan.spec.sizes, schedule=plan.schedule,
+            owners=[None if owner is None else owner.name for owner in plan.placement.owners],
+            workers=dict(self.remote.workers), pace=UpdatePace(self.deadlines), usual=self._usual, on_commit=on_commit,
+            tell=self._tell, on_lost=self.members.lost, compute=self.compute,
+        )  # fmt: skip
+        self.members.begin(self._open_again, group.join)
+        try:
+            return await group.run()
+        finally:
+            await self.members.close()
+
+    async def _open_again(self, worker: RemoteWorker) -> None:
+        await self._binding.open_again(worker, self._canonical)
+
+    def _tell(self, told: Tell) -> None:
+        self.members.tell(told.kind, told.member, told.reason, told.update)
+
+    def owner_of(self, update: int, block: int) -> str:
+        """The member whose sums of a block counted in the update under way."""
+        found = None if self._machine is None else self._machine.owner_of(block)
+        return found or self.plan.owner_of(update, block)
+
+    def reports(self, tallies: Mapping[str, Any]) -> tuple[MemberReport, ...]:
+        """What each did. Raises LedgerMismatch for one that did nothing, unless the run may go on without it."""
+        found = fit_reports(
+            self.plan.placement, self.pool, tallies, self.remote, self.members.standings, self._machine, self.compute
+        )
+        idle = [member.name for member in found if not member.rows]
+        if idle and not self.members.rebalances:
+            raise LedgerMismatch(f"{', '.join(idle)} contributed no rows to the whole fit; the result is not kept")
+        return found
+
+    def notes(self) -> list[str]:
+        """What the result must say of members that were not there all the time."""
+        return self.members.notes()
