@@ -94,14 +94,18 @@ class JobKeeper:
         path = self.path(job)
         async with self._changing:
             if self.scheduler.is_waiting(job):
-                directory = self._held.pop(job)
-                self.scheduler.ended(job)
-                directory.fail(Cancelled("cancelled before its turn came"))
-                directory.close()
+                self._drop(job)
                 return self.status(job)
         status = await asyncio.to_thread(cancel_job.cancel, path)
         self._news.set()
         return status
+
+    def _drop(self, job: str) -> None:
+        """A job leaves the queue without having begun."""
+        directory = self._held.pop(job)
+        self.scheduler.ended(job)
+        directory.fail(Cancelled("cancelled before its turn came"))
+        directory.close()
 
     def jobs(self) -> list[JobStatus]:
         """Every job, in the order of submission."""
@@ -134,6 +138,8 @@ class JobKeeper:
             for job in self.scheduler.running:
                 if job_lock.holder(self._folder / job) is None:
                     self.scheduler.ended(job)
+            for job in [name for name, directory in self._held.items() if directory.cancel_asked()]:
+                self._drop(job)
             for decision in self.scheduler.decide():
                 if isinstance(decision, Start):
                     await self._start(decision.job)

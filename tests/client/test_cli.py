@@ -1,5 +1,6 @@
 """The command line without engines: what is parsed, what is refused, what is passed on, and the exit codes."""
 
+import dataclasses
 import json
 import signal
 from pathlib import Path
@@ -17,6 +18,8 @@ from phalanx_proto import errors
 from phalanx_proto.errors import PhalanxError
 from phalanx_proto.execution import Cluster, Device, Local
 from phalanx_proto.experiment import Dense
+from phalanx_proto.job_status import JobStatus
+from phalanx_proto.jobs import MemberStatus
 from phalanx_proto.version import VERSION
 
 
@@ -292,3 +295,57 @@ def test_a_worker_becomes_the_workers_program(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("os.execv", lambda program, arguments: called.append(arguments))
     run("worker", "--slots", "2", "--help")
     assert called[0][1:] == ["-m", "phalanx_worker", "--slots", "2", "--help"]
+
+
+def test_a_job_in_the_background_needs_a_directory(asked: Api) -> None:
+    for command in (["fit", "--data", "iris"], ["simulate", "--samples", "10"], ["regression", "--samples", "10"]):
+        result = run(*command, "--background")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "--background needs --output DIR" in result.stderr
+    assert asked.calls == []
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "cancel", "resume"])
+def test_commands_of_a_job_say_what_is_no_job(command: str, tmp_path: Path) -> None:
+    result = run(command, "--job", str(tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {tmp_path} is not a job directory: it has no run-manifest.json")
+    missing = run(command, "--job", str(tmp_path / "none"))
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    assert "cannot be read: No such file or directory; phalanx jobs lists yours" in missing.stderr
+
+
+def make_job(folder: Path, name: str, **changed: Any) -> Path:
+    """The directory of a job that somebody else has written."""
+    status = JobStatus(job=name, kind="fit", state="COMPLETE", done=9, total=9, update=9, updates=9, epoch=2, loss=0.125)
+    (folder / name).mkdir()
+    (folder / name / "run-manifest.json").write_text('{"format": 1}')
+    (folder / name / "status.json").write_text(json.dumps(dataclasses.replace(status, **changed).to_document()))
+    return folder / name
+
+
+def test_jobs_are_listed_and_what_is_damaged_is_named(tmp_path: Path) -> None:
+    make_job(tmp_path, "a")
+    make_job(tmp_path, "b", state="RUNNING")
+    (make_job(tmp_path, "c") / "status.json").write_text("{")
+    (tmp_path / "nothing").mkdir()
+    result = run("jobs", str(tmp_path))
+    assert (result.exit_code, [line.split()[:3] for line in result.stdout.splitlines()]) == (
+        0, [["job", "kind", "state"], ["a", "fit", "COMPLETE"], ["b", "fit", "COORDINATOR_OFFLINE"]],
+    )  # fmt: skip
+    assert "phalanx: not listed: status.json of" in result.stderr
+    found = json.loads(run("jobs", str(tmp_path), "--json").stdout)["jobs"]
+    assert [(job["job"], job["state"], job["directory"]) for job in found] == [
+        ("a", "COMPLETE", str(tmp_path / "a")), ("b", "COORDINATOR_OFFLINE", str(tmp_path / "b")),
+    ]  # fmt: skip
+
+
+def test_a_status_has_all_its_fields_and_n_a_is_null(tmp_path: Path) -> None:
+    job = make_job(tmp_path, "a", members=(MemberStatus(name="m", state="lost"),))
+    found = json.loads(run("status", "--job", str(job), "--json").stdout)
+    named = ("job", "kind", "state", "pid", "reason", "update", "updates", "epoch", "loss", "seconds", "eta")
+    assert [found[name] for name in named] == ["a", "fit", "COMPLETE", None, None, 9, 9, 2, 0.125, 0.0, None]
+    assert found["members"] == [{"name": "m", "state": "lost", "rows": None, "latency": None}]
+    assert "member      m: lost, N/A, latency N/A" in run("status", "--job", str(job)).stdout
+    watched = run("status", "--watch", "--job", str(job)).stdout
+    assert watched.splitlines()[0] == "COMPLETE, 9/9 updates, loss 0.125"

@@ -190,6 +190,9 @@ def test_two_clients_share_the_slots_and_the_second_waits_with_a_reason(service:
         wait_for(lambda: f"after {second.id}" in str(third.status().reason), "no reason is told")
         assert third.cancel().state == "CANCELLED"
         assert third.status().attempts == 0
+        fourth = other.submit_simulation(samples=10**6, execution=ONE)
+        folder = service.folder / "kept" / "jobs" / fourth.id
+        assert phalanx.job(folder).cancel().state == "CANCELLED"  # by its directory, past the service
         assert {first.id, second.id} <= {job.id for job in client.jobs()}
         pid = first.status().pid
         assert other.job(first.id).cancel().state == "CANCELLED"

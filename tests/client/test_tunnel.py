@@ -1,0 +1,81 @@
+"""Addresses of services on other machines, and what is said when ssh fails; with an ssh that is only a script."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import phalanx
+from phalanx import tunnel
+from phalanx_proto.errors import InvalidRequest, Unavailable
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "socket"),
+    [
+        ("ssh://atlas", "atlas", ""),
+        ("ssh://atlas/", "atlas", ""),
+        ("ssh://me@atlas/run/user/7/phalanx/coordinator.sock", "me@atlas", "/run/user/7/phalanx/coordinator.sock"),
+    ],
+)
+def test_an_address_names_a_machine_and_may_name_the_socket(address: str, host: str, socket: str) -> None:
+    assert tunnel.read_address(address) == (host, socket)
+
+
+@pytest.mark.parametrize("address", ["ssh://", "ssh:///run/socket", "ssh://-oProxyCommand=x", "ssh://a b", "ssh://a?x=1"])
+def test_what_names_no_machine_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequest, match="names no machine: write ssh://host"):
+        tunnel.read_address(address)
+
+
+def test_a_port_belongs_to_the_configuration() -> None:
+    with pytest.raises(InvalidRequest, match=r'ssh_options=\("-p", "2222"\), and ssh://atlas'):
+        tunnel.read_address("ssh://atlas:2222")
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ssh that does what a test writes into it."""
+    script = tmp_path / "bin" / "ssh"
+    script.parent.mkdir()
+    script.touch(mode=0o700)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    return script
+
+
+def test_a_command_that_is_not_there_is_named(ssh: Path) -> None:
+    ssh.write_text("#!/bin/sh\necho 'sh: phalanx: not found' >&2\nexit 127\n")
+    with pytest.raises(
+        Unavailable, match="'phalanx serve --where' is not found on the other machine: name the absolute path"
+    ) as caught:
+        phalanx.connect("ssh://atlas")
+    assert "not found" in caught.value.private
+    assert "atlas" not in caught.value.message
+
+
+def test_what_a_login_says_is_passed_over_and_a_failing_forward_is_told(ssh: Path) -> None:
+    ssh.write_text(
+        '#!/bin/sh\ncase "$*" in *where*) echo Welcome; echo \'{"socket": "/far/socket"}\';; '
+        "*-L*) echo 'ssh: it cannot be' >&2; exit 255;; esac\n"
+    )
+    with pytest.raises(Unavailable, match="the ssh tunnel ended with exit status 255; try the same by hand") as caught:
+        phalanx.connect("ssh://atlas", ssh_options=("-F", "none"))
+    assert caught.value.private == "ssh said:\n    ssh: it cannot be"
+
+
+def test_the_options_of_an_unattended_session_come_after_the_given_ones(ssh: Path, tmp_path: Path) -> None:
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexit 255\n')
+    with pytest.raises(Unavailable):
+        phalanx.connect("ssh://me@atlas/far", ssh_options=("-F", "none"))
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    words = asked.split()
+    assert words[:3] == ["-F", "none", "-T"]
+    assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "ExitOnForwardFailure=yes", "ControlMaster=no"} <= set(words)
+    assert words[-4:] == ["--", "me@atlas", "exec", "cat"]
+
+
+def test_without_ssh_its_absence_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for address in ("ssh://atlas", "ssh://atlas/far"):
+        with pytest.raises(Unavailable, match="OpenSSH client"):
+            phalanx.connect(address)
