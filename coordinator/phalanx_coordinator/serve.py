@@ -62,7 +62,8 @@ async def serve(directory: Path, socket: Path, slots: int) -> None:
     socket.unlink(missing_ok=True)  # its lock is ours
     stop = await start_server(CoordinatorServicer(keeper, ArrayStore(directory / ARRAYS), coordinator), f"unix:{socket}")
     socket.chmod(0o600)
-    print(json.dumps({"ready": 1, "socket": str(socket), "directory": str(directory), "slots": slots}), flush=True)
+    ready = {"ready": 1, "pid": os.getpid(), "socket": str(socket), "directory": str(directory), "slots": slots}
+    print(json.dumps(ready), flush=True)
     try:
         await keeper.run()
     finally:

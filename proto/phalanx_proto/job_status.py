@@ -104,6 +104,8 @@ def seen(confirmed: JobStatus, live: int | None) -> JobStatus:
     """
     if live is not None:
         return dataclasses.replace(confirmed, pid=live)
+    if confirmed.ended and confirmed.pid is None and confirmed.eta is None:
+        return confirmed
     if confirmed.ended:
         return dataclasses.replace(confirmed, pid=None, eta=None)
     return dataclasses.replace(
