@@ -32,12 +32,14 @@ def cancel(path: Path, patience: float = PATIENCE) -> JobStatus:
     ``OutOfTime`` where another process does not, and ``Unavailable`` where a process of the job stays.
     """
     path = job_files.require_job(path)
-    if job_files.confirmed_status(path).ended:
+    before = job_files.confirmed_status(path)
+    if before.ended:
         return job_files.read_status(path)
     holder = job_lock.holder(path)
     if holder is None:
         return _cancel_unattended(path)
-    family = _family(holder)
+    waiting = before.state == "QUEUED" and not holder.runner
+    family = [] if waiting else _family(holder)
     (path / job_files.CANCEL).touch(mode=0o600)
     if holder.runner:
         _send(holder, signal.SIGTERM)
