@@ -40,11 +40,6 @@ class ClusterFile:
     """In the order of the file; none only where a reader asked for a group that may be empty."""
     path: Path | None = field(default=None, repr=False, compare=False)
 
-    @property
-    def not_started(self) -> tuple[WorkerRecord, ...]:
-        """Records that are read but that this version cannot start; a caller refuses the group because of them."""
-        return tuple(record for record in self.workers if not record.startable)
-
 
 def read_cluster(path: Path | str) -> ClusterFile:
     """The group in ``path``, an owner-only file.

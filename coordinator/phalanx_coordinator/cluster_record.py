@@ -12,13 +12,17 @@ from phalanx_proto.execution import Backend
 Transport = Literal["local", "socket", "ssh"]
 TRANSPORTS: tuple[str, ...] = get_args(Transport)
 BACKENDS: tuple[str, ...] = get_args(Backend)
-STARTABLE: tuple[str, ...] = ("local", "socket")
-"""Transports that this version starts; the others are read and kept."""
 MAX_SLOTS = 256
 MAX_DEVICE = 1023
+LONGEST_DIRECTORY = 50
+"""Bytes that leave room for the rest of a socket's path below it, on any system."""
 
+_DIRECTORY = re.compile(rf"/[A-Za-z0-9/._+,=@-]{{0,{LONGEST_DIRECTORY - 1}}}")
+_DIRECTORY_RULE = (
+    f"must be an absolute path on that machine, of letters, digits and /._+,=@- only, at most {LONGEST_DIRECTORY} bytes"
+)
 _NAME = re.compile(r"[A-Za-z0-9-]{1,63}")
-_ENDPOINT_KEYS = ("host", "python", "ssh_options")
+_ENDPOINT_KEYS = ("host", "python", "ssh_options", "directory")
 _KEYS = ("name", "transport", "slots", "backend", "device", "weight", *_ENDPOINT_KEYS)
 
 
@@ -49,16 +53,13 @@ class WorkerRecord:
     weight: float = 1.0
     """Relative share of each batch."""
     host: str | None = field(default=None, repr=False)
-    """What ssh is given as destination; None but for ssh. So are the next two."""
+    """What ssh is given as destination; None but for ssh. So are the next ones."""
     python: str | None = field(default=None, repr=False)
     """Absolute path of the executable on that machine."""
     ssh_options: tuple[str, ...] = field(default=(), repr=False)
     """Arguments for ssh, before all others."""
-
-    @property
-    def startable(self) -> bool:
-        """Whether this version knows how to start the record's transport."""
-        return self.transport in STARTABLE
+    directory: str | None = field(default=None, repr=False)
+    """Where on that machine the worker makes its private directory; None for /tmp."""
 
     @property
     def here(self) -> bool:
@@ -119,6 +120,7 @@ def read_record(
         host=endpoint.get("host"),
         python=endpoint.get("python"),
         ssh_options=tuple(endpoint.get("ssh_options", ())),
+        directory=endpoint.get("directory") or None,
     )
     return record, []
 
@@ -182,6 +184,7 @@ def _read_endpoint(reader: _Reader, transport: object) -> dict[str, Any]:
         "host": reader.take("host", None, _is_host, "must be an ssh destination: an alias or user@host"),
         "python": reader.take("python", None, is_absolute, "must be an absolute path on that machine"),
         "ssh_options": reader.take("ssh_options", [], _is_options, "must be a list of strings, at most 64"),
+        "directory": reader.take("directory", "", _is_directory, _DIRECTORY_RULE),
     }
 
 
@@ -214,6 +217,10 @@ def _is_host(value: object) -> bool:
 def is_absolute(value: object) -> bool:
     """Whether it is an absolute path that can be shown on one line."""
     return isinstance(value, str) and value.startswith("/") and len(value) <= 4096 and value.isprintable()
+
+
+def _is_directory(value: object) -> bool:
+    return value == "" or (isinstance(value, str) and _DIRECTORY.fullmatch(value) is not None)
 
 
 def _is_options(value: object) -> bool:

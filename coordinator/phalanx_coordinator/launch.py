@@ -1,7 +1,7 @@
 """A worker's daemon seen from the coordinator: started, kept alive by a lease, listened to, ended with proof.
 
 The process's standard streams are the whole of it: greeting and lease go in, the ready line and beats come out, and the log
-comes on standard error. A transport is only the command that starts it.
+comes on standard error. A transport is only the command that starts it; where one does not carry, the next is tried.
 """
 
 import asyncio
@@ -11,20 +11,26 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from phalanx_coordinator import private_directory, probe, ssh_config
+from phalanx_coordinator.attempt import Attempt, Failure
 from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.ssh_config import Destination
+from phalanx_coordinator.ssh_failures import diagnose
 from phalanx_coordinator.timing import Deadlines
-from phalanx_proto.endings import describe_exit
-from phalanx_proto.errors import Unavailable, WorkerLost
+from phalanx_coordinator.transport import Launch, Route, plan_launch, routes
+from phalanx_proto.errors import PhalanxError, Unavailable, WorkerLost
 
 LAST_LINES = 20
 """Lines of a worker's log that are kept for its error message."""
 LINE_LIMIT = 2000
+MOST_NOISE = 100
+"""Lines on standard output before the ready line, from banners and profiles."""
 GRACE = 3.0
 """Seconds a worker has to end after its input closed."""
 SECOND_LOOK = 0.5
@@ -34,13 +40,6 @@ LogSink = Callable[[str, str], None]
 """Takes (worker, line)."""
 
 
-def socket_command(record: WorkerRecord, directory: Path, oversubscribe: bool) -> list[str]:
-    """The command of a daemon on this machine."""
-    command = [sys.executable, "-m", "phalanx_worker", "--slots", str(record.slots), "--backend", record.backend]
-    command += ["--ordinal", str(record.device), "--directory", str(directory)]
-    return [*command, "--oversubscribe"] if oversubscribe else command
-
-
 class WorkerProcess:
     """One daemon. ``lost`` completes with the reason, once, when it is gone or silent."""
 
@@ -48,12 +47,17 @@ class WorkerProcess:
         self.record = record
         self.name = record.name
         self.socket = ""
+        self.route: Route | None = None
+        """How it is reached, once it is ready."""
         self.lost: asyncio.Future[WorkerLost] = asyncio.get_running_loop().create_future()
         self._token, self._deadlines, self._log = token, deadlines, log
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._noise: deque[str] = deque(maxlen=LAST_LINES)
         self._process: asyncio.subprocess.Process | None = None
         self._directory: Path | None = None
+        self._destination: Destination | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._ready_at: float | None = None
 
     @property
     def pid(self) -> int | None:
@@ -61,48 +65,57 @@ class WorkerProcess:
         return None if self._process is None else self._process.pid
 
     async def start(self, oversubscribe: bool) -> None:
-        """Start the daemon and wait for its ready line; raises Unavailable or WorkerLost, naming it."""
-        self._directory = self._private_directory()
-        command = socket_command(self.record, self._directory, oversubscribe)
+        """Start the daemon and wait until it answers; raises Unavailable or WorkerLost, naming it."""
+        if self.record.transport == "ssh":
+            self._destination = await ssh_config.destination(self.record)
+        self._directory = private_directory.make(self.name)
+        ways = routes(self.record, self._destination)
+        for route in ways:
+            launch = plan_launch(self.record, route, self._directory, private_directory.fresh_name(), oversubscribe)
+            await self._start(launch)
+            if route == "socket" or await probe.carries(launch.socket, self._deadlines.rpc):
+                self.route, self.socket = route, str(launch.socket)
+                self._tasks.append(asyncio.create_task(self._listen()))
+                return
+            if route == ways[-1]:
+                what = "cannot be reached: the way to it carries neither sockets nor a relay"
+                raise self._error(Failure(kind="forward_refused", what=what))
+            self._log(self.name, "its machine forwards no sockets; it is started again behind a relay")
+            await self._end()
+
+    async def _start(self, launch: Launch) -> None:
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
+                *launch.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            raise Unavailable(f"worker {self.name}: {command[0]} cannot be started: {error.strerror}") from None
+            raise Unavailable(f"worker {self.name}: {launch.command[0]} cannot be started: {error.strerror}") from None
         self._tasks = [asyncio.create_task(self._keep_log()), asyncio.create_task(self._renew())]
         ready = await self._ready_line()
         if not ready["ready"]:
-            raise Unavailable(f"worker {self.name}: {ready.get('error', 'it did not say why it is not ready')}")
-        self.socket = str(ready["socket"])
-        self._tasks.append(asyncio.create_task(self._listen()))
-
-    def _private_directory(self) -> Path:
-        try:
-            runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-            return Path(tempfile.mkdtemp(prefix="phalanx-", dir=runtime))
-        except OSError as error:
-            raise Unavailable(
-                f"worker {self.name}: no directory can be made for its socket: {error.strerror}; let XDG_RUNTIME_DIR, or "
-                "TMPDIR where that is not set, name a directory that you can write in"
-            ) from None
+            told = printable(str(ready.get("error", "it did not say why it is not ready")))
+            await self._how_it_ended()
+            raise self._error(Failure(kind="not_ready", what=f"cannot be ready: {told}"))
+        self._ready_at = time.monotonic()
 
     async def _ready_line(self) -> dict[str, Any]:
+        """The ready line, among whatever else a login shell prints."""
         assert self._process is not None and self._process.stdout is not None
         try:
             async with asyncio.timeout(self._deadlines.start):
-                line = await _line(self._process.stdout)
+                for _ in range(MOST_NOISE):
+                    line = await _line(self._process.stdout)
+                    ready = _ready(line)
+                    if ready is not None:
+                        return ready
+                    if not line:
+                        raise self._ended(await self._how_it_ended())
+                    self._noise.append(self._plain(line))
         except TimeoutError:
-            late = f"was not ready within {self._deadlines.start:.0f} s"
-            raise self._loss(late) from None
-        if not line:
-            raise self._loss(await self._how_it_ended())
-        ready = _ready(line)
-        if ready is None:
-            text = line[:200].decode(errors="replace").strip()
-            raise self._loss(f"said {text!r} instead of its ready line; is it a Phalanx worker?")
-        return ready
+            raise self._ended(None, late=self._deadlines.start) from None
+        what = f"said {MOST_NOISE} other lines instead of its ready line; is it a Phalanx worker?"
+        raise self._error(Failure(kind="not_phalanx", what=what, lost=True))
 
     async def _renew(self) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -118,7 +131,7 @@ class WorkerProcess:
     async def _keep_log(self) -> None:
         assert self._process is not None and self._process.stderr is not None
         while line := await _line(self._process.stderr):
-            text = line.decode(errors="replace").rstrip()[:LINE_LIMIT]
+            text = self._plain(line)
             self._lines.append(text)
             self._log(self.name, text)
 
@@ -134,51 +147,79 @@ class WorkerProcess:
                 if patience == silence:  # it may be us who stood still: then what it said meanwhile is here
                     patience = min(SECOND_LOOK, silence / 2)
                     continue
-                self._lose(f"gave no sign of life for {silence:.0f} s; it is stopped, or out of reach")
+                what = f"gave no sign of life for {silence:.0f} s; it is stopped, or out of reach"
+                self._lose(self._error(Failure(kind="silent", what=what, lost=True)))
                 return
             if not line:
-                self._lose(await self._how_it_ended())
+                self._lose(self._ended(await self._how_it_ended()))
                 return
             patience = silence
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, error: PhalanxError) -> None:
         if not self.lost.done():
-            self.lost.set_result(self._loss(what))
+            assert isinstance(error, WorkerLost)
+            self.lost.set_result(error)
 
-    def _loss(self, what: str) -> WorkerLost:
-        """What is public of the loss; the worker's last words are for the owner of the run alone."""
-        last = "".join(f"\n    {line}" for line in self._lines)
-        private = f"the last words of {self.name}:{last}" if last else ""
-        return WorkerLost(f"worker {self.name} {what}", private=private, worker=self.name)
+    def _ended(self, status: int | None, late: float | None = None) -> PhalanxError:
+        """What explains the end of the process, or that it is late."""
+        return self._error(diagnose(Attempt(
+            record=self.record, status=status, lines=self._lines, ready=self._ready_at is not None, late=late,
+            said=self._noise, destination=self._destination, platform=sys.platform,
+        )))  # fmt: skip
 
-    async def _how_it_ended(self) -> str:
+    def _error(self, failure: Failure) -> PhalanxError:
+        """The failure, with when it was noticed and the last words, for the owner of the run alone."""
+        clock = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        since = "" if self._ready_at is None else f", {time.monotonic() - self._ready_at:.1f} s after it was ready"
+        words = [*(f"(standard output) {line}" for line in self._noise), *self._lines]
+        last = "".join(f"\n    {line}" for line in words)
+        parts = [failure.step, f"noticed at {clock}{since}", f"the last words of {self.name}:{last}" if last else ""]
+        return failure.error(self.name, private="\n".join(part for part in parts if part))
+
+    async def _how_it_ended(self) -> int | None:
         assert self._process is not None
         status: int | None = None
         with contextlib.suppress(TimeoutError):
             status = await asyncio.wait_for(self._process.wait(), GRACE)
         await asyncio.wait(self._tasks[:1], timeout=1.0)  # its last words
-        return describe_exit(status)
+        return status
+
+    def _plain(self, line: bytes) -> str:
+        """A line of a peer's, fit for a terminal and a log; what repeats its input does not tell the token."""
+        return printable(line.decode(errors="replace").replace(self._token, "(token)"))
 
     async def close(self) -> None:
         """End the daemon: first by closing its input, then by force. Nothing of it is left."""
-        for task in self._tasks[1:]:
-            task.cancel()
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                await asyncio.wait_for(self._process.wait(), GRACE)
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session of its own
-                await self._process.wait()
-            await asyncio.wait(self._tasks, timeout=GRACE)
-            self._process._transport.close()  # type: ignore[attr-defined]
-            self._process = None
+        await self._end()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
         if not self.lost.done():
             self.lost.cancel()
+
+    async def _end(self) -> None:
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks[1:], return_exceptions=True)
+        if self._process is None:
+            return
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._tasks[1:] = [asyncio.create_task(_discard(self._process.stdout))]  # its end is not seen before that of its output
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), GRACE)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session of its own
+            await self._process.wait()
+        await asyncio.wait(self._tasks, timeout=GRACE)
+        self._process._transport.close()  # type: ignore[attr-defined]
+        self._process = self._ready_at = None
+        self._noise.clear()
+
+
+def printable(text: str) -> str:
+    """A peer's words, fit for a terminal and a log."""
+    return "".join(c if c.isprintable() else " " for c in text).rstrip()[:LINE_LIMIT]
 
 
 def _ready(line: bytes) -> dict[str, Any] | None:
@@ -189,6 +230,11 @@ def _ready(line: bytes) -> dict[str, Any] | None:
         return None
     whole = isinstance(found, dict) and "ready" in found and ("socket" in found or not found["ready"])
     return found if whole else None
+
+
+async def _discard(stream: asyncio.StreamReader) -> None:
+    while await stream.read(1 << 16):
+        pass
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

@@ -103,9 +103,6 @@ def require_backend(inventory: Inventory, backend: str, ordinal: int, who: str) 
 
 def _cluster(execution: Cluster, inventory: Inventory) -> Placement:
     group = read_cluster(execution.file)
-    if group.not_started:
-        names = ", ".join(record.name for record in group.not_started)
-        raise Unavailable(f"{names}: the ssh transport is not started by this version; use local or socket workers")
     for record in group.workers:
         if record.here:
             require_backend(inventory, record.backend, record.device, record.name)

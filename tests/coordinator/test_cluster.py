@@ -51,7 +51,6 @@ device = 3
     first, second = group.workers
     assert (first.slots, first.backend, first.weight, first.device) == (2, "cpu", 1.5, 0)
     assert (second.slots, second.backend, second.weight, second.device) == (1, "cuda", 1.0, 3)
-    assert group.not_started == ()
 
 
 def test_defaults() -> None:
@@ -83,12 +82,12 @@ weight = 2
 )
 
 
-def test_ssh_is_read_and_kept_but_not_started() -> None:
+def test_ssh_is_read() -> None:
     group = parse_cluster(SSH.encode())
     record = group.workers[0]
     assert (record.host, record.python) == ("someone@research-peer", "/opt/secret/bin/python")
     assert record.ssh_options == ("-F", "/home/me/lab.conf")
-    assert group.not_started == (record,) and not record.startable and not record.here
+    assert record.directory is None and not record.here
 
 
 def test_endpoints_are_private() -> None:
@@ -185,6 +184,10 @@ def test_names(name: str) -> None:
         ("python", '"/a\\nb"'),
         ("ssh_options", '"-F"'),
         ("ssh_options", "[1]"),
+        ("directory", '"tmp"'),
+        ("directory", '"/tmp/with space"'),
+        ("directory", '"/tmp/%h"'),
+        ("directory", f'"/{"x" * 50}"'),
     ],
 )
 def test_ssh_fields(field: str, value: str) -> None:

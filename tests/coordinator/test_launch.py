@@ -7,8 +7,10 @@ import asyncio
 import dataclasses
 import json
 import os
+import re
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,10 +19,11 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from phalanx_coordinator import launch
+from phalanx_coordinator import launch, private_directory
 from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.launch import WorkerProcess, socket_command
+from phalanx_coordinator.launch import WorkerProcess
 from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.transport import Launch, Route
 from phalanx_proto.errors import PhalanxError, Unavailable, WorkerLost
 
 Result = TypeVar("Result")
@@ -41,6 +44,14 @@ sys.stdin.read()
 SLEEP = "time.sleep(60)\n"
 
 
+def start_with(monkeypatch: pytest.MonkeyPatch, *command: str) -> None:
+    """Every daemon is this command."""
+    socket = Path("/somewhere/worker.sock")
+    monkeypatch.setattr(
+        launch, "plan_launch", lambda record, route, *ignored: Launch(route=route, command=command, socket=socket)
+    )
+
+
 @pytest.fixture
 def behave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes daemons that do what a script says after they read their greeting; they are given little time to end."""
@@ -49,7 +60,7 @@ def behave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     def write(script: str) -> None:
         path = tmp_path / "daemon.py"
         path.write_text(PRELUDE + script)
-        monkeypatch.setattr(launch, "socket_command", lambda *ignored: [sys.executable, str(path)])
+        start_with(monkeypatch, sys.executable, str(path))
 
     return write
 
@@ -126,45 +137,63 @@ def test_the_lease_is_renewed_in_time(behave: Callable[[str], None]) -> None:
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        ("print('Welcome to atlas-01', flush=True)", "said 'Welcome to atlas-01' instead of its ready line"),
-        ("sys.stdout.buffer.write(bytes(range(256)) + b'\\n'); sys.stdout.flush()", "instead of its ready line"),
-        ("print('[1, 2]', flush=True)", "said '[1, 2]' instead of its ready line"),
-        ("print('{}', flush=True)", "said '{}' instead of its ready line"),
-        ("print('{\"ready\": 1}', flush=True)", "instead of its ready line"),
-        ("print('x' * 200_000, flush=True)", "instead of its ready line"),
-        ("print('', flush=True)", "said '' instead of its ready line"),
+        ("print('Welcome to atlas-01', flush=True)", "Welcome to atlas-01"),
+        ("sys.stdout.buffer.write(bytes(range(256)) + b'\\n'); sys.stdout.flush()", "     "),
+        ("print('\\x1b[2Jcleared', flush=True)", " [2Jcleared"),
+        ("print('[1, 2]', flush=True)", "[1, 2]"),
+        ("print('{}', flush=True)", "{}"),
+        ("print('{\"ready\": 1}', flush=True)", '{"ready": 1}'),
+        ("print('x' * 200_000, flush=True)", "..."),
+        ("print('', flush=True)", ""),
+        ("print(greeting, flush=True)", '{"token": "(token)", "lease": 0.8}'),
     ],
 )
-def test_another_first_line_is_told(behave: Callable[[str], None], line: str, shown: str) -> None:
-    behave(f"{line}\n{SLEEP}")
+def test_other_lines_are_told_where_no_ready_line_comes(behave: Callable[[str], None], line: str, shown: str) -> None:
+    behave(f"{line}\nsys.exit(0)\n")
     message = refusal(WorkerLost)
-    assert shown in message and "is it a Phalanx worker?" in message
-    assert len(message) < 1000
+    assert f"(standard output) {shown}" in message
+    assert len(message) < 1000 and TOKEN not in message
+
+
+def test_a_ready_line_is_found_among_noise(behave: Callable[[str], None]) -> None:
+    behave("print('Welcome!\\n\\n  * news', flush=True)\n" + READY + BEAT_UNTIL_EOF)
+    with_worker(nothing)
+
+
+def test_noise_has_an_end(behave: Callable[[str], None]) -> None:
+    behave("while True: print('y', flush=True)\n")
+    assert "said 100 other lines instead of its ready line; is it a Phalanx worker?" in refusal(WorkerLost)
+
+
+def test_another_program_has_a_deadline(behave: Callable[[str], None]) -> None:
+    behave("print('>>> ', flush=True)\n" + SLEEP)
+    message = refusal(WorkerLost, dataclasses.replace(SHORT, start=1.0))
+    assert "was not ready within 1 s, but said something else; is it a Phalanx worker?" in message
 
 
 def test_a_worker_that_says_nothing_has_a_deadline(behave: Callable[[str], None]) -> None:
     behave("print('still at it', file=sys.stderr, flush=True)\n" + SLEEP)
     message = refusal(WorkerLost, Deadlines(rpc=0.2, heartbeat=0.6, update=0.7, lease=0.8, start=1.0))
-    assert "was not ready within 1 s\nthe last words of atlas-01:\n    still at it" in message
+    assert "worker atlas-01 was not ready within 1 s\nnoticed at " in message
+    assert message.endswith(" UTC\nthe last words of atlas-01:\n    still at it")
 
 
 def test_a_worker_that_ends_at_once_tells_its_status_and_last_words(behave: Callable[[str], None]) -> None:
     behave("print('no jax here\\ninstall phalanx[worker]', file=sys.stderr)\nsys.exit(3)\n")
     message = refusal(WorkerLost)
-    assert message == (
-        "worker atlas-01 ended with exit status 3\nthe last words of atlas-01:\n    no jax here\n    install phalanx[worker]"
-    )
+    assert message.startswith("worker atlas-01 ended with exit status 3\n")
+    assert message.endswith("\nthe last words of atlas-01:\n    no jax here\n    install phalanx[worker]")
 
 
 def test_a_worker_that_cannot_be_ready_says_why(behave: Callable[[str], None]) -> None:
     behave('print(json.dumps({"ready": 0, "error": "asked for 9 slots, found 2"}), flush=True)\nsys.exit(72)\n')
-    assert refusal(Unavailable) == "worker atlas-01: asked for 9 slots, found 2"
+    assert refusal(Unavailable).startswith("worker atlas-01 cannot be ready: asked for 9 slots, found 2\n")
     behave('print(json.dumps({"ready": 0}), flush=True)\nsys.exit(72)\n')
-    assert refusal(Unavailable) == "worker atlas-01: it did not say why it is not ready"
+    assert "worker atlas-01 cannot be ready: it did not say why it is not ready" in refusal(Unavailable)
 
 
 def test_an_executable_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "socket_command", lambda *ignored: ["/no/such/python"])
+    start_with(monkeypatch, "/no/such/python")
     assert refusal(Unavailable) == "worker atlas-01: /no/such/python cannot be started: No such file or directory"
 
 
@@ -172,8 +201,11 @@ def test_a_crash_is_noticed_at_once_with_its_signal(behave: Callable[[str], None
     behave(READY + "print('about to go', file=sys.stderr, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     lost = with_worker(until_lost)
     assert lost.message == "worker atlas-01 was ended by SIGSEGV"
-    assert lost.private == "the last words of atlas-01:\n    about to go"
-    assert lost.details == {"worker": "atlas-01"}
+    assert re.fullmatch(
+        r"noticed at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d+\.\d s after it was ready\n"
+        r"the last words of atlas-01:\n    about to go", lost.private,
+    )  # fmt: skip
+    assert lost.details == {"worker": "atlas-01", "failure": "ended"}
 
 
 def test_a_kill_hints_at_memory(behave: Callable[[str], None]) -> None:
@@ -223,7 +255,7 @@ def test_the_log_is_passed_on_by_name_and_the_last_lines_are_kept(behave: Callab
     heard: list[tuple[str, str]] = []
     lost = with_worker(until_lost, log=lambda worker, line: heard.append((worker, line)))
     assert heard == [("atlas-01", f"line {n}") for n in range(50)]
-    kept = lost.private.splitlines()[1:]
+    kept = lost.private.splitlines()[2:]
     assert kept == [f"    line {n}" for n in range(50 - launch.LAST_LINES, 50)]
 
 
@@ -271,32 +303,33 @@ def test_a_start_that_is_cancelled_leaves_nothing(behave: Callable[[str], None])
     asyncio.run(story())
 
 
-def test_the_private_directory_is_the_owners_alone_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_private_directory_is_the_owners_alone_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 
-    def command(record: WorkerRecord, directory: Path, oversubscribe: bool) -> list[str]:
+    def command(record: WorkerRecord, route: Route, directory: Path, *ignored: object) -> Launch:
         seen.append(directory)
         assert directory.stat().st_mode & 0o777 == 0o700
-        return ["/no/such/python"]
+        return Launch(route=route, command=("/no/such/python",), socket=directory / "worker.sock")
 
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(launch, "socket_command", command)
-    refusal(Unavailable)
-    assert seen[0].parent == tmp_path
-    assert not seen[0].exists()
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", short)
+        monkeypatch.setattr(launch, "plan_launch", command)
+        refusal(Unavailable)
+        assert seen[0].parent == Path(short)
+        assert not seen[0].exists()
 
 
-def test_a_runtime_directory_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
+@pytest.mark.parametrize("place", ["/tmp/" + "a" * 90, "/tmp/with space", "/tmp/100%", "/tmp/a:b"])
+def test_a_place_where_no_socket_fits_is_passed_over(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", place)
+    found = private_directory.make("atlas-01")
+    found.rmdir()
+    assert found.parent == Path(tempfile.gettempdir())
+
+
+def test_a_runtime_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/missing")
     assert "no directory can be made for its socket: No such file or directory" in refusal(Unavailable)
-
-
-def test_the_command_of_a_daemon() -> None:
-    record = WorkerRecord(name="a", transport="socket", slots=3, backend="cpu", device=0)
-    command = socket_command(record, Path("/d"), True)
-    assert command[:3] == [sys.executable, "-m", "phalanx_worker"]
-    assert command[3:] == ["--slots", "3", "--backend", "cpu", "--ordinal", "0", "--directory", "/d", "--oversubscribe"]
-    assert "--oversubscribe" not in socket_command(record, Path("/d"), False)
 
 
 def test_a_coordinator_that_stood_still_blames_nobody(behave: Callable[[str], None]) -> None:

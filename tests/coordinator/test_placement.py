@@ -129,10 +129,12 @@ def test_a_member_of_this_machine_without_its_accelerator_is_refused_at_once(tmp
         place(execution, machine(4, NO_CUDA))
 
 
-def test_ssh_members_are_not_started_by_this_version(tmp_path: Path) -> None:
-    extra = 'host = "peer"\npython = "/usr/bin/python3"'
-    with pytest.raises(Unavailable, match="far: the ssh transport is not started by this version"):
-        place(cluster(tmp_path, member("far", "ssh", extra)), machine())
+def test_members_behind_ssh_take_nothing_of_this_machine(tmp_path: Path) -> None:
+    extra = 'host = "peer"\npython = "/usr/bin/python3"\nslots = 64\n'
+    gpu = extra.replace("slots = 64", 'backend = "cuda"')
+    found = place(cluster(tmp_path, member("far", "ssh", extra), member("gpu", "ssh", gpu)), machine(1, NO_CUDA))
+    assert [record.name for record in found.remote] == ["far", "gpu"]
+    assert found.notes == () and found.slots == (SlotSpec(),)
 
 
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:

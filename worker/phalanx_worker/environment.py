@@ -53,6 +53,7 @@ def engine_environment(backend: str = "cpu", inherited: Mapping[str, str] | None
     return {
         **kept,
         **RETAINED,
+        "PYTHONSAFEPATH": "1",  # what lies in the directory we were started in is not for us
         "NPROC": "1",
         "OMP_NUM_THREADS": "1",
         "JAX_PLATFORMS": PLATFORMS[backend],

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
 from phalanx_proto import errors, wire
-from phalanx_proto.errors import InvalidRequest, PhalanxError, StaleIncarnation, Unauthorized, WrongRun
+from phalanx_proto.errors import InvalidRequest, PhalanxError, StaleIncarnation, Unauthorized, Unavailable, WrongRun
 from phalanx_proto.experiment import DType, Sizes
 from phalanx_proto.schedule import Schedule
 from phalanx_proto.v1 import worker_service_pb2 as messages
@@ -278,7 +278,10 @@ async def start_server(state: WorkerState, token: str, address: str) -> Callable
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     for name in ("", "phalanx_proto.v1.WorkerService"):
         await status.set(name, health_pb2.HealthCheckResponse.SERVING)
-    server.add_insecure_port(address)
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError:  # grpc's own, which says less
+        raise Unavailable("its socket cannot be made in its directory; is there room on that disk?") from None
     await server.start()
 
     async def stop() -> None:
