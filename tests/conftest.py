@@ -39,7 +39,7 @@ settings.load_profile("phalanx")
 
 STARTED = time.time() - 1.0
 HERE = Path(__file__).parent
-GUARDED = ("coordinator", "faults", "system", "worker")
+GUARDED = ("coordinator", "faults", "hosts", "system", "worker")
 PACKAGES = ("phalanx", "phalanx_coordinator", "phalanx_worker")
 SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_SECONDS = 5.0
