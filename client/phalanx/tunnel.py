@@ -19,7 +19,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from phalanx_proto.errors import InvalidRequest, PhalanxError, Unavailable
-from phalanx_proto.ssh_options import FORWARD, NO_FORWARD, UNATTENDED, option_words
+from phalanx_proto.ssh_options import FAR_LONGEST, FORWARD, NO_FORWARD, UNATTENDED, fits_a_socket, option_words
 
 STARTING = 30.0
 """Seconds for ssh to answer."""
@@ -47,7 +47,12 @@ def read_address(address: str) -> tuple[str, str]:
     name, colon, port = host.rpartition(":")
     if colon and port.isdigit() and "[" not in host:
         raise InvalidRequest(f'write the port in your ssh configuration, or as ssh_options=("-p", "{port}"), and ssh://{name}')
-    return host, "" if parts.path in ("", "/") else parts.path
+    far = "" if parts.path in ("", "/") else parts.path
+    if far and not fits_a_socket(far, FAR_LONGEST):
+        raise InvalidRequest(
+            f"a socket's path must be absolute, at most {FAR_LONGEST} bytes, and of letters, digits and /._+,=@- only"
+        )
+    return host, far
 
 
 def _ask_where(command: Sequence[str], phalanx: str) -> str:

@@ -5,8 +5,8 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from phalanx_coordinator.ssh_command import fits_a_socket
 from phalanx_proto.errors import Unavailable
+from phalanx_proto.ssh_options import fits_a_socket
 
 _LONGEST_BELOW = "/phalanx-xxxxxxxx/worker.sock"
 

@@ -4,48 +4,14 @@ The system's own ssh is used, with the person's configuration and agent. What a 
 first, so that it wins; everything after it only adds what an unattended session needs.
 """
 
-import os
-import re
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_proto.errors import InvalidRequest
-
-CONNECT_TIMEOUT = 15
-"""Seconds for the connection and the server's first words."""
-ALIVE_INTERVAL, ALIVE_COUNT = 5, 3
-"""ssh ends after three unanswered questions, five seconds apart."""
-NEAR_LONGEST = 107 if sys.platform == "linux" else 103
-FAR_LONGEST = 103
-"""Bytes of a Unix socket's path here, and on a machine whose system is not known."""
-
-_UNATTENDED = (
-    "BatchMode=yes",
-    "StrictHostKeyChecking=yes",
-    "UpdateHostKeys=no",
-    f"ConnectTimeout={CONNECT_TIMEOUT}",
-    "ConnectionAttempts=1",
-    f"ServerAliveInterval={ALIVE_INTERVAL}",
-    f"ServerAliveCountMax={ALIVE_COUNT}",
-    "ControlMaster=no",
-    "ControlPath=none",
-    "ControlPersist=no",
-    "RequestTTY=no",
-    "RemoteCommand=none",
-    "PermitLocalCommand=no",
-    "ForwardAgent=no",
-    "ForwardX11=no",
-    "Tunnel=no",
-    "LogLevel=INFO",
-)
-_NO_FORWARDS = ("ClearAllForwardings=yes",)
-_FORWARD = ("ExitOnForwardFailure=yes", "StreamLocalBindUnlink=yes", "StreamLocalBindMask=0177")
-_PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._+,=@-]*")
-"""Paths in which ssh expands nothing and splits nothing."""
+from phalanx_proto.ssh_options import FAR_LONGEST, FORWARD, NEAR_LONGEST, NO_FORWARD, UNATTENDED, fits_a_socket, option_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +29,6 @@ class Forward:
                 )
 
 
-def fits_a_socket(path: str, longest: int = NEAR_LONGEST) -> bool:
-    """Whether a socket can be bound at ``path`` and forwarded by ssh."""
-    return len(os.fsencode(path)) <= longest and _PLAIN_PATH.fullmatch(path) is not None
-
-
 def ssh_command(record: WorkerRecord, far: Sequence[str], forward: Forward | None = None) -> list[str]:
     """The command of ssh to the record's machine, running ``far`` there: one program with its arguments, in any shell.
 
@@ -75,7 +36,7 @@ def ssh_command(record: WorkerRecord, far: Sequence[str], forward: Forward | Non
     configuration takes place either.
     """
     assert record.host is not None
-    command = [*_beginning(record), *_set(_NO_FORWARDS if forward is None else _FORWARD)]
+    command = [*_beginning(record), *option_words(NO_FORWARD if forward is None else FORWARD)]
     if forward is not None:
         command += ["-L", f"{forward.near}:{forward.far}"]
     return [*command, "--", record.host, remote_line(far)]
@@ -103,8 +64,4 @@ def remote_line(far: Sequence[str]) -> str:
 
 
 def _beginning(record: WorkerRecord) -> list[str]:
-    return ["ssh", *record.ssh_options, "-T", *_set(_UNATTENDED)]
-
-
-def _set(options: Sequence[str]) -> list[str]:
-    return [word for option in options for word in ("-o", option)]
+    return ["ssh", *record.ssh_options, "-T", *option_words(UNATTENDED)]

@@ -28,6 +28,12 @@ def test_what_names_no_machine_is_refused(address: str) -> None:
         tunnel.read_address(address)
 
 
+@pytest.mark.parametrize("path", ["/run/%h", "/a b", "/a:b", "/$HOME/s", "/" + "x" * 103])
+def test_a_path_that_ssh_would_read_otherwise_is_refused(path: str) -> None:
+    with pytest.raises(InvalidRequest, match="a socket's path must be absolute"):
+        tunnel.read_address(f"ssh://atlas{path}")
+
+
 def test_a_port_belongs_to_the_configuration() -> None:
     with pytest.raises(InvalidRequest, match=r'ssh_options=\("-p", "2222"\), and ssh://atlas'):
         tunnel.read_address("ssh://atlas:2222")

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.ssh_command import Forward, fits_a_socket, query_command, remote_line, ssh_command, trial
+from phalanx_coordinator.ssh_command import Forward, query_command, remote_line, ssh_command, trial
 from phalanx_coordinator.ssh_config import Destination, parse
 from phalanx_coordinator.transport import daemon_arguments, plan_launch, routes
 from phalanx_proto.errors import InvalidRequest
+from phalanx_proto.ssh_options import fits_a_socket
 
 NEAR = Path("/run/user/1000/phalanx-abcdefgh")
 NAME = "phalanx-" + "0" * 32
