@@ -65,6 +65,7 @@ def _settings(request: FitRequest) -> list[str]:
             request.batch >= 1 and request.epochs * -(-len(request.train) // request.batch) > MAX_UPDATES,
             f"{request.epochs} epochs in batches of {request.batch} are more than {MAX_UPDATES} updates",
         ),
+        _interval(request.checkpoint_every, "updates"),
         (request.keep_best and request.validation is None, "keep_best needs validation rows"),
     )
     return [text for wrong, text in checks if wrong] + _optimizer(request.optimizer)
@@ -179,7 +180,12 @@ def check_simulation(request: SimulationRequest) -> None:
     checks = (
         (not 1 <= request.samples <= MAX_SAMPLES, f"samples must be 1 to 10**12, not {request.samples}"),
         (not 0 <= request.seed < MAX_SEED, f"seed must be in [0, 2**64), not {request.seed}"),
+        _interval(request.checkpoint_every, "samples"),
     )
     problems = [text for wrong, text in checks if wrong]
     if problems:
         raise InvalidExperiment(problems)
+
+
+def _interval(every: int | None, unit: str) -> tuple[bool, str]:
+    return every is not None and every < 1, f"checkpoint_every must be at least 1 of the {unit}, not {every}"

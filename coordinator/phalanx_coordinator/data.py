@@ -1,12 +1,14 @@
 """Training and held-out rows on their way to the engines: standardized, cast, padded. Float64 until the cast."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phalanx_coordinator.plan import SCORE_BLOCK
 from phalanx_proto.experiment import DType, Rows
-from phalanx_proto.jobs import Scaling
+from phalanx_proto.jobs import FitRequest, Scaling
 
 Array = NDArray[np.float64]
 
@@ -47,3 +49,16 @@ def pad_rows(array: NDArray[np.generic], multiple: int) -> NDArray[np.generic]:
     if not missing:
         return array
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+
+
+def fit_arrays(request: FitRequest, scaling: Scaling | None, dtype: DType) -> dict[str, NDArray[Any]]:
+    """What the engines of a fit are given: training rows, initial parameters, validation rows padded to whole blocks."""
+    arrays: dict[str, NDArray[Any]] = {
+        "x": features(request.train, scaling, dtype),
+        "y": targets(request.train, dtype),
+        "initial": request.initial.astype(dtype),
+    }
+    if request.validation is not None:
+        arrays["vx"] = pad_rows(features(request.validation, scaling, dtype), SCORE_BLOCK)
+        arrays["vy"] = pad_rows(targets(request.validation, dtype), SCORE_BLOCK)
+    return arrays

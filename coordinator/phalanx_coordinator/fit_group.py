@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from phalanx_coordinator import node_area
 from phalanx_coordinator.canaries import NumericClass, deviation, judgement, own_deviations
 from phalanx_coordinator.fit_binding import FitBinding
+from phalanx_coordinator.fit_checkpoints import FitCheckpoints
 from phalanx_coordinator.group import GroupRun, Stopped
 from phalanx_coordinator.instructions import Tell
 from phalanx_coordinator.lockstep import Lockstep
@@ -80,16 +81,18 @@ class FitGroup:
                 await self.members.attempt(name, compare)
         return judgement(self.plan, off)
 
-    async def updates(self, work: Arena, on_commit: Callable[[dict[str, Any]], None]) -> Stopped | None:
-        """Every update, in lockstep."""
+    async def updates(
+        self, work: Arena, on_commit: Callable[[dict[str, Any]], None], update: int, checkpoints: FitCheckpoints | None
+    ) -> Stopped | None:
+        """Every update from ``update`` on, in lockstep."""
         plan = self.plan
         absent = [record.name for record in plan.placement.remote if record.name not in self.remote.workers]
-        self._machine = plan.machine(absent)
+        self._machine = plan.machine(absent, update)
         group = GroupRun(
             machine=self._machine, pool=self.pool, work=work, sizes=plan.spec.sizes, schedule=plan.schedule,
             owners=[None if owner is None else owner.name for owner in plan.placement.owners],
             workers=dict(self.remote.workers), pace=UpdatePace(self.deadlines), usual=self._usual, on_commit=on_commit,
-            tell=self._tell, on_lost=self.members.lost, compute=self.compute,
+            tell=self._tell, on_lost=self.members.lost, compute=self.compute, checkpoints=checkpoints,
         )  # fmt: skip
         self.members.begin(self._open_again, group.join)
         try:
@@ -109,14 +112,16 @@ class FitGroup:
         return found or self.plan.owner_of(update, block)
 
     def reports(self, tallies: Mapping[str, Any]) -> tuple[MemberReport, ...]:
-        """What each did. Raises LedgerMismatch for one that did nothing, unless the run may go on without it."""
-        found = fit_reports(
+        """What each did so far."""
+        return fit_reports(
             self.plan.placement, self.pool, tallies, self.remote, self.members.standings, self._machine, self.compute
         )
-        idle = [member.name for member in found if not member.rows]
+
+    def require_work_of_all(self, reports: Sequence[MemberReport]) -> None:
+        """Raises LedgerMismatch for a member that did nothing in a whole fit, unless that may go on without it."""
+        idle = [member.name for member in reports if not member.rows]
         if idle and not self.members.rebalances:
             raise LedgerMismatch(f"{', '.join(idle)} contributed no rows to the whole fit; the result is not kept")
-        return found
 
     def notes(self) -> list[str]:
         """What the result must say of members that were not there all the time."""

@@ -15,6 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from phalanx_coordinator.exchanges import Exchanges
+from phalanx_coordinator.fit_checkpoints import FitCheckpoints
 from phalanx_coordinator.instructions import (
     Abort,
     Commit,
@@ -77,6 +78,7 @@ class GroupRun:
     """Told of each committed update: the canonical engine's answer."""
     tell: Callable[[Tell], None] = _ignore_tell
     """Told of each change of the group."""
+    checkpoints: FitCheckpoints | None = None
     on_lost: Callable[[RemoteWorker, WorkerLost], None] = _ignore_loss
     """Given each lost member's connection, to end it."""
     compute: dict[str, int] = field(default_factory=dict)
@@ -229,18 +231,22 @@ class GroupRun:
         await self._area.settled()
         await leader.send({"op": "commit", "remote": self._area.held})
         owed, self._owed = self._owed, 0
+        kept = self.checkpoints is not None and await self.checkpoints.ask(update + 1)  # before the next part begins
         ahead = self.machine.ahead()
         if ahead is not None:
             await self._send_part(ahead)
         for _ in range(owed):
             await leader.receive(None, "its part")
         answer = (await leader.receive(None, "a commit")).body
+        if answer["stopped"] is None:
+            self.on_commit(answer)
+        if kept and self.checkpoints is not None:
+            await self.checkpoints.take()
         if answer["stopped"] is not None:
             for _ in range(self._owed):
                 await leader.receive(None, "its part")
             return Stopped(update=update)
         if self.machine.attempt == 0:
             self.pace.took(time.monotonic() - self._started)
-        self.on_commit(answer)
         self._begin(self.machine.handle(Committed(update=update)))
         return None

@@ -32,14 +32,15 @@ class Plan:
         """What the run is called, from the experiment alone."""
         return self.experiment.digest[:16]
 
-    def machine(self, absent: Collection[str] = ()) -> Lockstep:
-        """The state machine of this fit, at its beginning; ``absent`` members may join later."""
+    def machine(self, absent: Collection[str] = (), update: int = 0) -> Lockstep:
+        """The state machine of this fit, before ``update``; ``absent`` members may join later."""
         members = [
             Member(name=record.name, weight=record.weight, local=record.transport == "local")
             for record in self.placement.members
         ]
         return Lockstep(
-            run=self.run, members=members, schedule=self.schedule, on_loss=self.request.on_loss, absent=absent
+            run=self.run, members=members, schedule=self.schedule, on_loss=self.request.on_loss, absent=absent,
+            update=update,
         )  # fmt: skip
 
     def canary_rows(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""What each member did, from the tallies of the pool and the accepted replies of remote members."""
+"""What there is to tell of a run: what each member did, and why a fit stopped."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from phalanx_coordinator.lockstep import Lockstep
 from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.membership import Standing
 from phalanx_coordinator.placement import Placement
+from phalanx_proto.errors import NonFinite
 from phalanx_proto.jobs import MemberReport
 from phalanx_worker.pool import Pool
 
@@ -33,6 +34,28 @@ def fit_reports(
             standing = standings[record.name]
             report = remote_report(record, remote, compute.get(record.name), standing)
             reports.append(dataclasses.replace(report, rows=rows, updates=updates))
+    return tuple(reports)
+
+
+def simulation_reports(
+    placement: Placement,
+    pool: Pool,
+    remote: RemoteMembers,
+    standings: Mapping[str, Standing],
+    compute: Mapping[str, int],
+    samples: Mapping[str, int],
+) -> tuple[MemberReport, ...]:
+    """One report a member, in their order. ``compute`` holds nanoseconds and ``samples`` counted samples by member."""
+    reports = []
+    for record in placement.members:
+        nanoseconds = compute.get(record.name, 0)
+        if record.transport == "local":
+            engines = zip(placement.owners, pool.engines, strict=True)
+            device = next(str(e.ready["device"]["kind"]) for o, e in engines if o is not None and o.name == record.name)
+            report = MemberReport(name=record.name, backend=record.backend, device=device, compute_seconds=nanoseconds / 1e9)
+        else:
+            report = remote_report(record, remote, nanoseconds, standings[record.name])
+        reports.append(dataclasses.replace(report, samples=samples.get(record.name, 0)))
     return tuple(reports)
 
 
@@ -62,4 +85,17 @@ def _local(name: str, placement: Placement, pool: Pool, tallies: Mapping[str, An
         rows=sum(tally["rows"] for tally in mine), updates=max(tally["updates"] for tally in mine),
         compute_seconds=sum(tally["compute"] for tally in mine) / 1e9,
         resident=tallies["resident"] if owned[0][0] == 0 else None,
+    )  # fmt: skip
+
+
+def non_finite(update: int, found: Mapping[str, Any], member: str) -> NonFinite:
+    """The error that names update, block, rows and the block's member, from what the canonical engine diagnosed."""
+    advice = "nothing of this update was committed; lower the rate, clip the gradient or look at these rows"
+    if found["block"] is None:
+        return NonFinite(f"update {update}: every sum is finite, but the updated parameters are not; {advice}", update=update)
+    block, rows = int(found["block"]), list(found["rows"])
+    listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
+    return NonFinite(
+        f"update {update}: the sums of block {block} (rows {listed}; member {member}) are not finite; {advice}",
+        update=update, block=block, rows=rows, member=member,
     )  # fmt: skip

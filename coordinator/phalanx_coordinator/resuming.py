@@ -22,7 +22,7 @@ async def take_over(coordinator: Coordinator, path: Path, execution: Execution |
         request = await asyncio.to_thread(directory.request)
         if execution is not None:
             request = replace(request, execution=execution)
-        await coordinator.described(request)
+        await coordinator.described(request, directory)
         if execution is not None:
             directory.change_execution(execution)
     except BaseException:

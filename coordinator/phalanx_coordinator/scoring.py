@@ -87,3 +87,13 @@ async def predict_rows(pool: Pool, fitted: FittedParts, x: NDArray[np.float64]) 
         return np.array(arena["out"])
     finally:
         arena.close()
+
+
+async def parameters_of(pool: Pool, spec: ProgramSpec) -> NDArray[Any]:
+    """The parameters [P] of the open fit: the best epoch's where those are kept, else the last."""
+    out = Arena.create({"out": ((spec.model.parameters,), spec.dtype)})
+    try:
+        await pool.call({"op": "parameters", "arena": out.describe()}, arenas=[out], deadline=DEADLINE)
+        return np.array(out["out"])
+    finally:
+        out.close()

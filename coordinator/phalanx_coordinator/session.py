@@ -6,7 +6,9 @@ started has then ended. ``close`` leaves nothing.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +17,16 @@ from numpy.typing import NDArray
 
 from phalanx_coordinator import checks, manifest
 from phalanx_coordinator.cancellation import unless_asked
+from phalanx_coordinator.checkpoint import Checkpoint
+from phalanx_coordinator.checkpoint_policy import CheckpointPolicy
+from phalanx_coordinator.checkpoint_store import CheckpointStore
+from phalanx_coordinator.checkpoint_writer import CheckpointWriter
 from phalanx_coordinator.fit import FitRun
 from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.placement import Placement, place
 from phalanx_coordinator.plan import plan_fit
+from phalanx_coordinator.resumption import NOTHING, Resumption, Wanted, resume_from
 from phalanx_coordinator.scoring import predict_rows, score_rows
 from phalanx_coordinator.simulate import SimulationRun, plan_simulation
 from phalanx_coordinator.timing import Deadlines
@@ -27,6 +34,7 @@ from phalanx_proto.errors import NonFinite, PhalanxError
 from phalanx_proto.execution import Cluster, Device, Execution
 from phalanx_proto.experiment import Rows
 from phalanx_proto.jobs import (
+    Event,
     FitOutcome,
     FitRequest,
     FittedParts,
@@ -60,50 +68,87 @@ class Coordinator:
         self._retired: list[Pool] = []
         self._remote = RemoteMembers(self._deadlines, self._say)
 
-    async def fit(self, request: FitRequest, listener: Listener, output: Output = None) -> FitOutcome:
+    async def fit(
+        self, request: FitRequest, listener: Listener, output: Output = None, *, resume: Checkpoint | None = None
+    ) -> FitOutcome:
         """Carry out a fit; raises before anything starts if it cannot be.
 
-        ``output`` names a new directory, or is one that was opened for this request; without it nothing is written.
+        ``output`` names a new directory, or is one that was opened for this request; without it nothing is written. The fit
+        goes on from the checkpoint ``resume``, else from the newest one in a directory that was opened.
         """
         async with self._turn:
             machine, placement = await self._place(request)
             plan = await asyncio.to_thread(plan_fit, request, placement)
+            going_on = await self._going_on(output, resume, Wanted.by_fit(plan, machine))
             described = manifest.of_fit(plan, machine)
             with self._writing(output, request, described, listener) as directory:
                 run = FitRun(
                     plan=plan, pool=self._pool_for(placement.slots), remote=self._remote, inventory=machine,
                     deadlines=self._deadlines, listener=directory.progress, on_event=directory.event,
-                    notes=list(placement.notes),
+                    notes=list(placement.notes), resume=going_on,
+                    writer=self._writer(directory, CheckpointPolicy.of_fit(plan.schedule, request.checkpoint_every), going_on),
                 )  # fmt: skip
                 outcome = await self._guarded(run.run, directory)
                 outcome = manifest.with_members(outcome, described, self._remote.handshakes)
                 directory.finish(outcome)
                 return outcome
 
-    async def simulate(self, request: SimulationRequest, listener: Listener, output: Output = None) -> SimulationOutcome:
-        """Carry out a simulation; ``output`` is as in ``fit``."""
+    async def simulate(
+        self, request: SimulationRequest, listener: Listener, output: Output = None, *, resume: Checkpoint | None = None
+    ) -> SimulationOutcome:
+        """Carry out a simulation; ``output`` and ``resume`` are as in ``fit``."""
         async with self._turn:
             machine, placement = await self._place(request)
-            ledger = plan_simulation(request, placement)
+            going_on = await self._going_on(output, resume, Wanted.by_simulation(request, machine))
+            ledger = plan_simulation(request, placement, going_on.checkpoint)
             described = manifest.of_simulation(request, placement, machine)
             with self._writing(output, request, described, listener) as directory:
                 run = SimulationRun(
                     request=request, placement=placement, ledger=ledger, pool=self._pool_for(placement.slots),
                     remote=self._remote, inventory=machine, deadlines=self._deadlines, listener=directory.progress,
-                    on_event=directory.event,
+                    on_event=directory.event, resume=going_on,
+                    writer=self._writer(directory, CheckpointPolicy.of_simulation(request), going_on),
                 )  # fmt: skip
                 outcome = await self._guarded(run.run, directory)
                 outcome = manifest.with_members(outcome, described, self._remote.handshakes)
                 directory.finish(outcome)
                 return outcome
 
-    async def described(self, request: FitRequest | SimulationRequest) -> dict[str, Any]:
+    async def described(self, request: FitRequest | SimulationRequest, output: Output = None) -> dict[str, Any]:
         """Check a request as if it were to start now, and give its manifest; raises what ``fit`` and ``simulate`` would."""
         machine, placement = await self._place(request)
         if isinstance(request, SimulationRequest):
-            plan_simulation(request, placement)
+            going_on = await self._going_on(output, None, Wanted.by_simulation(request, machine))
+            plan_simulation(request, placement, going_on.checkpoint)
             return manifest.of_simulation(request, placement, machine)
-        return manifest.of_fit(await asyncio.to_thread(plan_fit, request, placement), machine)
+        plan = await asyncio.to_thread(plan_fit, request, placement)
+        await self._going_on(output, None, Wanted.by_fit(plan, machine))
+        return manifest.of_fit(plan, machine)
+
+    @staticmethod
+    async def _going_on(output: Output, given: Checkpoint | None, wanted: Wanted) -> Resumption:
+        """From where: the checkpoint given, or the newest of a directory that was opened."""
+        notes: tuple[str, ...] = ()
+        if given is None and isinstance(output, JobDirectory) and output.checkpoints is not None:
+            store = CheckpointStore(output.checkpoints)
+            given = await asyncio.to_thread(store.newest)
+            notes = store.notes
+        if given is not None:
+            return resume_from(given, wanted)
+        return replace(NOTHING, notes=notes)
+
+    @staticmethod
+    def _writer(directory: JobDirectory, policy: CheckpointPolicy, going_on: Resumption) -> CheckpointWriter | None:
+        """Of a job with a directory; others keep nothing."""
+        if directory.checkpoints is None:
+            return None
+        before = going_on.checkpoint
+        store = CheckpointStore(directory.checkpoints, None if before is None else before.update)
+
+        def tell(update: int) -> None:
+            directory.event(Event(time=time.time(), kind="checkpoint", update=update))
+
+        return CheckpointWriter(store, policy, tell)
 
     async def _place(self, request: FitRequest | SimulationRequest) -> tuple[Inventory, Placement]:
         machine = await asyncio.to_thread(self._inventory, request.execution)

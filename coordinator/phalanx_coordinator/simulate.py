@@ -1,6 +1,7 @@
 """A simulation: chunks handed out as members ask for them, counted exactly once, so a slow member holds nobody up.
 
-Under ``rebalance`` the chunks that a lost member owes are given back and taken by others; it may come back.
+Under ``rebalance`` the chunks that a lost member owes are given back and taken by others; it may come back. The
+checkpoint of a simulation is its ledger: a resumed run counts what is left, in the chunks that it was cut into at first.
 """
 
 import asyncio
@@ -10,16 +11,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from phalanx_coordinator.checkpoint import Checkpoint, Origin
+from phalanx_coordinator.checkpoint_writer import CheckpointWriter
 from phalanx_coordinator.checks import check_simulation
 from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.membership import Membership
 from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.remote import RemoteWorker
-from phalanx_coordinator.reports import remote_report
+from phalanx_coordinator.reports import simulation_reports
+from phalanx_coordinator.resumption import NOTHING, Resumption, experiment_digest
 from phalanx_coordinator.timing import Deadlines
 from phalanx_coordinator.waiting import guarded, side_by_side
-from phalanx_proto.errors import InvalidExperiment, InvalidRequest, LedgerMismatch, PhalanxError, WorkerLost
+from phalanx_proto.chunks import MAX_CHUNKS, ChunkLedger
+from phalanx_proto.errors import CorruptData, InvalidExperiment, InvalidRequest, LedgerMismatch, PhalanxError, WorkerLost
 from phalanx_proto.jobs import (
+    Event,
     EventListener,
     Listener,
     MemberReport,
@@ -29,7 +35,6 @@ from phalanx_proto.jobs import (
     SimulationSeconds,
     unheard,
 )
-from phalanx_proto.ledger import MAX_CHUNKS, ChunkLedger
 from phalanx_worker.inventory import Inventory
 from phalanx_worker.pool import EngineProcess, Pool
 
@@ -63,9 +68,11 @@ def chunk_size(samples: int, chunk: int | None, placement: Placement) -> int:
     return chunk
 
 
-def plan_simulation(request: SimulationRequest, placement: Placement) -> ChunkLedger:
-    """Check a request completely and cut it into chunks; raises InvalidExperiment."""
+def plan_simulation(request: SimulationRequest, placement: Placement, resume: Checkpoint | None = None) -> ChunkLedger:
+    """Check a request completely and cut it into chunks, or take what a checkpoint of it left; raises InvalidExperiment."""
     check_simulation(request)
+    if resume is not None:
+        return ChunkLedger.restore(resume.state.get("ledger", {}))
     return ChunkLedger(request.samples, chunk_size(request.samples, placement.chunk, placement))
 
 
@@ -82,6 +89,9 @@ class SimulationRun:
     deadlines: Deadlines
     listener: Listener
     on_event: EventListener = unheard
+    writer: CheckpointWriter | None = None
+    """None keeps nothing."""
+    resume: Resumption = NOTHING
     compute: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,29 +102,72 @@ class SimulationRun:
         )  # fmt: skip
         self._changed = asyncio.Event()  # chunks were given back, or everything is done
         self._working: set[asyncio.Task[None]] = set()
+        self._earlier: tuple[MemberReport, ...] = ()
+        self._seconds_before = SimulationSeconds(setup=0.0, work=0.0, total=0.0)
+        if self.resume.checkpoint is not None:
+            self._take_over(self.resume.checkpoint)
+
+    def _take_over(self, checkpoint: Checkpoint) -> None:
+        """What the earlier parts did, as information; what they counted is in the ledger."""
+        try:
+            self._earlier = tuple(MemberReport(**member) for member in checkpoint.state["members"])
+            self._seconds_before = SimulationSeconds(**checkpoint.state["seconds"])
+        except (KeyError, TypeError) as error:
+            raise CorruptData(f"the checkpoint of {checkpoint.update} samples cannot be read: {error}") from None
+        self.compute = {report.name: round((report.compute_seconds or 0.0) * 1e9) for report in self._earlier}
 
     async def run(self, start_pool: Callable[[], Awaitable[None]]) -> SimulationOutcome:
         """Carry it out; if it fails, the caller ends pool and members."""
-        clock = time.monotonic
-        began = clock()
+        self._began = time.monotonic()
         self.listener(Progress(phase="starting", unit="samples"))
         await side_by_side([start_pool(), self.members.start(f"simulation-{self.request.seed}")])
         notes = [*self.placement.notes, *await self.members.admit()]
+        notes += self.resume.notes
+        if self.resume.checkpoint is not None:
+            self.on_event(Event(time=time.time(), kind="resumed", reason=f"after {self.ledger.samples} samples"))
         await self.members.bind(self._warm_worker, self._warm_up())
-        ready = clock()
-        await self._work()
-        worked = clock()
+        self._ready = time.monotonic()
+        notes += await self._count()
+        seconds = self._seconds()
         if not self.ledger.done or self.ledger.samples != self.request.samples:
             raise LedgerMismatch(f"{self.ledger.samples} of {self.request.samples} samples are accounted for")
         members = self._reports()
         idle = [member.name for member in members if not member.samples]
-        if idle and not self.members.rebalances:
+        if idle and not self.members.rebalances and self.resume.checkpoint is None:
             raise LedgerMismatch(f"{', '.join(idle)} did no accepted work; the result is not kept")
         notes += self.members.notes()
-        seconds = SimulationSeconds(setup=ready - began, work=worked - ready, total=clock() - began)
         return SimulationOutcome(
             samples=self.ledger.samples, hits=self.ledger.hits, members=members, seconds=seconds, notes=tuple(notes),
             manifest={},
+        )  # fmt: skip
+
+    async def _count(self) -> list[str]:
+        """All the work, with its checkpoints; returns what the last of these has to say."""
+        if self.writer is None:
+            await self._work()
+            return []
+        self.writer.begin(self.ledger.samples)
+        try:
+            await self._work()
+        finally:
+            error = await self.writer.close()
+        return [] if error is None else [error.message]
+
+    def _seconds(self) -> SimulationSeconds:
+        now, before = time.monotonic(), self._seconds_before
+        return SimulationSeconds(
+            setup=before.setup + self._ready - self._began, work=before.work + now - self._ready,
+            total=before.total + now - self._began,
+        )  # fmt: skip
+
+    def _checkpoint(self) -> Checkpoint:
+        state = {
+            "ledger": self.ledger.state(), "seconds": dataclasses.asdict(self._seconds()),
+            "members": [dataclasses.asdict(report) for report in self._reports()],
+        }  # fmt: skip
+        return Checkpoint(
+            kind="simulation", experiment=experiment_digest(self.request), dtype=None, update=self.ledger.samples,
+            level="bitwise", origin=Origin.here(self.inventory), state=state, arrays={},
         )  # fmt: skip
 
     async def _warm_up(self) -> None:
@@ -200,7 +253,7 @@ class SimulationRun:
             index, start, stop = taken
             call = {"op": "simulate", "start": start, "stop": stop, "seed": self.request.seed}
             answer = (await engine.call(call, deadline=self._deadline(stop - start))).body
-            self._accept(member, index, start, stop, int(answer["hits"]), int(answer["compute"]))
+            await self._accept(member, index, start, stop, int(answer["hits"]), int(answer["compute"]))
 
     async def _worker(self, worker: RemoteWorker) -> None:
         stream = worker.simulation()
@@ -219,31 +272,25 @@ class SimulationRun:
                 await worker.simulate_on(stream, index, start, stop, self.request.seed)
             index, start, stop, hits, receipt = await worker.simulated(stream, self._deadline(sum(under_way)))
             under_way.pop(0)
-            self._accept(worker.name, index, start, stop, hits, receipt.compute_ns or 0)
+            await self._accept(worker.name, index, start, stop, hits, receipt.compute_ns or 0)
         await stream.done_writing()
 
     def _deadline(self, samples: int) -> float:
         """Seconds for so many samples on a slow slot: 100 ns each, far above what any CPU needs."""
         return self.deadlines.opening + samples * 1e-7
 
-    def _accept(self, member: str, index: int, start: int, stop: int, hits: int, nanoseconds: int) -> None:
+    async def _accept(self, member: str, index: int, start: int, stop: int, hits: int, nanoseconds: int) -> None:
         if self.ledger.accept(member, index, start, stop, hits):
             self.compute[member] = self.compute.get(member, 0) + nanoseconds
             if self.ledger.done:
                 self._changed.set()
             self.listener(Progress(phase="samples", done=self.ledger.samples, total=self.request.samples, unit="samples"))
+            if self.writer is not None and await self.writer.wanted(self.ledger.samples):
+                self.writer.write(self._checkpoint(), time.monotonic())
 
     def _reports(self) -> tuple[MemberReport, ...]:
-        reports = []
-        for record in self.placement.members:
-            nanoseconds = self.compute.get(record.name, 0)
-            if record.transport == "local":
-                engines = zip(self.placement.owners, self.pool.engines, strict=True)
-                device = next(str(e.ready["device"]["kind"]) for o, e in engines if o is not None and o.name == record.name)
-                report = MemberReport(
-                    name=record.name, backend=record.backend, device=device, compute_seconds=nanoseconds / 1e9
-                )  # fmt: skip
-            else:
-                report = remote_report(record, self.remote, nanoseconds, self.members.standings[record.name])
-            reports.append(dataclasses.replace(report, samples=self.ledger.by_member.get(record.name, 0)))
-        return tuple(reports)
+        found = simulation_reports(
+            self.placement, self.pool, self.remote, self.members.standings, self.compute, self.ledger.by_member
+        )
+        here = {report.name for report in found}
+        return (*found, *(report for report in self._earlier if report.name not in here))

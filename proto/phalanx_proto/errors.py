@@ -131,6 +131,13 @@ class ProgramRefused(PhalanxError):
     status = "INVALID_ARGUMENT"
 
 
+class CheckpointRefused(PhalanxError):
+    """A sound checkpoint that this run cannot go on from; ``details`` name the field, what was wanted and what it has."""
+
+    status = "FAILED_PRECONDITION"
+    exit_code = 2
+
+
 class EngineFailed(PhalanxError):
     """An engine ended, overran its deadline or failed its self-test."""
 

@@ -6,7 +6,16 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-WORKER_SOURCES = ("engine.py", "lowering.py", "simulation.py", "gang.py", "fit.py", "mailbox.py", "selftest.py")
+WORKER_SOURCES = (
+    "engine.py",
+    "lowering.py",
+    "simulation.py",
+    "gang.py",
+    "fit.py",
+    "member_fit.py",
+    "mailbox.py",
+    "selftest.py",
+)
 
 
 @cache

@@ -41,6 +41,8 @@ class FitRequest:
     """"bitwise" refuses members whose canary differs from the canonical engine's."""
     on_loss: OnLoss = "abort"
     """"rebalance" lets the others do what a lost member owed, and lets it come back; no bit of the result changes."""
+    checkpoint_every: int | None = None
+    """Updates from one checkpoint to the next, where the job has a directory; None lets their cost decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,8 @@ class SimulationRequest:
     execution: Execution
     on_loss: OnLoss = "abort"
     """"rebalance" lets the others count what a lost member owed, and lets it come back."""
+    checkpoint_every: int | None = None
+    """Samples from one checkpoint to the next, where the job has a directory; None lets their cost decide."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,9 @@
-"""What was done, exactly once: the blocks of an update, the chunks of a simulation. Pure bookkeeping, no clock, no I/O.
+"""What was done of an update, exactly once, block by block; ``chunks`` is the same for a simulation. Pure, no clock, no I/O.
 
 What is late, repeated or from an earlier life of a member is dropped and counted; what contradicts the plan raises
 ``LedgerMismatch``, for then a peer computes something else than what it was asked.
 """
 
-import heapq
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Sequence
@@ -14,8 +13,6 @@ from typing import Literal
 from phalanx_proto.blocks import Range, block_count, rows_in
 from phalanx_proto.errors import InvalidRequest, LedgerMismatch
 from phalanx_proto.reduction import gaps
-
-MAX_CHUNKS = 1_000_000
 
 Reason = Literal["unknown member", "lost member", "other incarnation", "late", "other update", "duplicate"]
 
@@ -182,95 +179,6 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
 def _common(some: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
     """What lies in both; in the order of the first, then of the second."""
     return tuple((max(lo, a), min(hi, b)) for lo, hi in some for a, b in others if max(lo, a) < min(hi, b))
-
-
-class ChunkLedger:
-    """The chunks of a simulation over samples [0, samples), handed out on demand and counted once.
-
-    It remembers only what is handed out or given back, not what is done.
-    """
-
-    def __init__(self, samples: int, chunk: int) -> None:
-        if samples < 1 or chunk < 1:
-            raise InvalidRequest(f"{samples} samples in chunks of {chunk}: both must be at least 1")
-        self.total = samples
-        self.chunk = chunk
-        self.chunks = -(-samples // chunk)
-        """Number of chunks."""
-        if self.chunks > MAX_CHUNKS:
-            least = -(-samples // MAX_CHUNKS)
-            raise InvalidRequest(
-                f"{samples} samples in chunks of {chunk} are {self.chunks} chunks, at most {MAX_CHUNKS} are kept: "
-                f"the smallest chunk that fits is {least}",
-                smallest=least,
-            )
-        self.hits = 0
-        self.samples = 0
-        """Samples accepted so far."""
-        self.dropped = 0
-        """Replies that came late or again."""
-        self.by_member: Counter[str] = Counter()
-        """Accepted samples by member."""
-        self._next = 0
-        self._owner: dict[int, str] = {}
-        self._returned: list[int] = []
-
-    @property
-    def handed_out(self) -> int:
-        """Chunks that were handed out at least once."""
-        return self._next
-
-    @property
-    def returned(self) -> int:
-        """Chunks that lost members gave back and nobody has taken since."""
-        return len(self._returned)
-
-    @property
-    def done(self) -> bool:
-        """Whether every sample is accounted."""
-        return self.samples == self.total
-
-    def take(self, member: str) -> tuple[int, int, int] | None:
-        """(index, start, stop) of the next chunk, now owed by ``member``; None where none is left to hand out."""
-        if self._returned:
-            index = heapq.heappop(self._returned)
-        elif self._next < self.chunks:
-            index, self._next = self._next, self._next + 1
-        else:
-            return None
-        self._owner[index] = member
-        return index, *self._range(index)
-
-    def accept(self, member: str, index: int, start: int, stop: int, hits: int) -> bool:
-        """Count a chunk; False where it is late or repeated, that is, no longer owed by ``member``.
-
-        Raises ``LedgerMismatch`` for a chunk never handed out, another range than the chunk's, or impossible hits.
-        """
-        if not 0 <= index < self._next:
-            raise LedgerMismatch(f"{member}: chunk {index} was never handed out", member=member, index=index)
-        if self._owner.get(index) != member:
-            self.dropped += 1
-            return False
-        if (start, stop) != self._range(index) or not 0 <= hits <= stop - start:
-            wanted = "samples {} to {}".format(*self._range(index))
-            text = f"{member}: chunk {index} is {wanted}, but {hits} hits in samples {start} to {stop} came"
-            raise LedgerMismatch(text, member=member, index=index)
-        del self._owner[index]
-        self.hits += hits
-        self.samples += stop - start
-        self.by_member[member] += stop - start
-        return True
-
-    def give_back(self, member: str) -> tuple[int, ...]:
-        """Queue what a lost member owes, lowest first, and return the indices."""
-        owed = tuple(sorted(index for index, owner in self._owner.items() if owner == member))
-        for index in owed:
-            del self._owner[index]
-            heapq.heappush(self._returned, index)
-        return owed
-
-    def _range(self, index: int) -> Range:
-        return index * self.chunk, min((index + 1) * self.chunk, self.total)
 
 
 def shares_of(ranges: Sequence[Range], members: Sequence[tuple[str, int]]) -> tuple[Share, ...]:

@@ -1,12 +1,10 @@
-from random import Random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx_proto import blocks
 from phalanx_proto.errors import InvalidRequest, LedgerMismatch
-from phalanx_proto.ledger import Accepted, ChunkLedger, Dropped, Ledger, Plan, Share, shares_of
+from phalanx_proto.ledger import Accepted, Dropped, Ledger, Plan, Share, shares_of
 
 
 def a_plan(*ends: int, rows: int = 30, block: int = 4) -> Plan:
@@ -129,73 +127,3 @@ def test_any_plan_of_shared_blocks_adds_up(rows: int, block: int, weights: list[
         if lo < hi:
             ledger.accept(name, 1, turn, lo, hi, real, float(real))
     assert ledger.complete and sum(ledger.rows.values()) == rows
-
-
-def test_chunks_are_counted_once() -> None:
-    ledger = ChunkLedger(10, 4)
-    taken = [ledger.take(name) for name in ("a", "b", "a")]
-    assert taken == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
-    assert ledger.take("b") is None and not ledger.done
-    assert ledger.accept("a", 2, 8, 10, 2)
-    assert ledger.accept("a", 0, 0, 4, 0)
-    assert not ledger.accept("a", 0, 0, 4, 0)
-    assert not ledger.accept("a", 1, 4, 8, 3)
-    assert ledger.accept("b", 1, 4, 8, 3)
-    assert ledger.done and ledger.take("a") is None
-    assert (ledger.hits, ledger.samples, ledger.dropped, ledger.chunks) == (5, 10, 2, 3)
-    assert ledger.by_member == {"a": 6, "b": 4}
-
-
-def test_chunks_of_a_lost_member_go_to_others_and_its_late_reply_does_not_count() -> None:
-    ledger = ChunkLedger(12, 4)
-    ledger.take("a"), ledger.take("b"), ledger.take("a")
-    assert ledger.give_back("a") == (0, 2)
-    assert ledger.give_back("a") == ()
-    assert not ledger.accept("a", 0, 0, 4, 1)
-    assert [ledger.take("b"), ledger.take("b"), ledger.take("b")] == [(0, 0, 4), (2, 8, 12), None]
-    for index in range(3):
-        assert ledger.accept("b", index, 4 * index, 4 * index + 4, 1)
-    assert ledger.done and ledger.by_member == {"b": 12} and ledger.dropped == 1
-
-
-@pytest.mark.parametrize(
-    ("index", "start", "stop", "hits"),
-    [(0, 0, 4, 5), (0, 0, 4, -1), (0, 0, 3, 1), (0, 1, 4, 1), (1, 4, 8, 1), (-1, 0, 4, 1), (9, 36, 40, 1)],
-)
-def test_chunks_that_contradict_the_ledger_raise(index: int, start: int, stop: int, hits: int) -> None:
-    ledger = ChunkLedger(10, 4)
-    ledger.take("a")
-    with pytest.raises(LedgerMismatch, match=f"a: chunk {index}"):
-        ledger.accept("a", index, start, stop, hits)
-    assert ledger.samples == 0 and ledger.accept("a", 0, 0, 4, 4)
-
-
-def test_at_most_a_million_chunks() -> None:
-    assert ChunkLedger(10**12, 10**6).chunks == 10**6
-    with pytest.raises(InvalidRequest, match="the smallest chunk that fits is 1000001"):
-        ChunkLedger(10**12 + 1, 10**6)
-    for samples, chunk in ((0, 1), (1, 0)):
-        with pytest.raises(InvalidRequest):
-            ChunkLedger(samples, chunk)
-
-
-@given(st.integers(1, 200), st.integers(1, 50), st.integers(0, 1 << 32))
-def test_losing_members_at_any_time_loses_no_sample(samples: int, chunk: int, seed: int) -> None:
-    random = Random(seed)
-    ledger = ChunkLedger(samples, chunk)
-    owed: dict[str, tuple[int, int, int] | None] = dict.fromkeys("abc")
-    for _ in range(100_000):
-        member = random.choice("abc")
-        task = owed[member]
-        if task is None:
-            owed[member] = ledger.take(member)
-        elif random.random() < 0.2:
-            ledger.give_back(member)
-            owed[member] = None
-        else:
-            assert ledger.accept(member, *task, task[2] - task[1])
-            owed[member] = None
-        assert len(ledger._owner) <= 3
-        if ledger.done:
-            break
-    assert ledger.hits == ledger.samples == sum(ledger.by_member.values()) == samples

@@ -9,7 +9,8 @@ from phalanx_proto import blocks, reduction, tensors
 from phalanx_proto.errors import LedgerMismatch
 from phalanx_proto.experiment import DType, OptimizerSpec
 from phalanx_worker import fit
-from phalanx_worker.fit import CanonicalFit, MemberFit
+from phalanx_worker.fit import CanonicalFit
+from phalanx_worker.member_fit import MemberFit
 from tests.worker import builders
 from tests.worker.builders import Problem
 

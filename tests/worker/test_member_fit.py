@@ -3,8 +3,8 @@ import pytest
 
 from phalanx_proto import tensors
 from phalanx_proto.errors import EngineFailed, InvalidRequest
-from phalanx_worker.fit import MemberFit
 from phalanx_worker.gang import Leader
+from phalanx_worker.member_fit import MemberFit
 from tests.worker import builders
 from tests.worker.builders import Problem
 

@@ -1,12 +1,12 @@
-"""A fit on one machine: the canonical side, which commits updates, and the member side, which only adds up nodes.
+"""The canonical side of a fit, which commits its updates; ``member_fit`` is the other side, which only adds up nodes.
 
 ``CanonicalFit`` lives in the coordinator's first engine. ``stretch`` runs updates on its own slots with no round trip each;
 ``part`` and ``commit`` are the same two steps taken apart, for a group with members on other machines. Both go through
-the same executables, so both end in the same bits.
+the same executables, so both end in the same bits. ``save`` and ``restore`` carry it from one life of a run to the next.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_proto import blocks, reduction, tensors
-from phalanx_proto.errors import EngineFailed, InvalidRequest, LedgerMismatch
-from phalanx_proto.receipt import Receipt
-from phalanx_worker import mailbox
+from phalanx_proto.errors import InvalidRequest, LedgerMismatch
+from phalanx_worker.arena import Arena
 from phalanx_worker.gang import Leader, Nodes, Range
 
 NO_RANGE: Range = (0, 0)
@@ -122,6 +121,31 @@ class CanonicalFit:
         (node,) = self.leader.nodes(self._parameters, 0, ranges, held, buffer).values()
         np.copyto(out, node)
         self.leader.reset_tallies()
+
+    def save(self, out: Arena | Mapping[str, NDArray[Any]]) -> None:
+        """Write all that the next update depends on into ``out``, whose arrays are those of ``FitOpening.saved``.
+
+        ``best`` is left as it is where no epoch was kept yet.
+        """
+        np.copyto(out["parameters"], np.asarray(self._parameters))
+        for number, values in enumerate(self._state):
+            np.copyto(out[f"state-{number}"], np.asarray(values))
+        np.copyto(out["sums"], self._sums.values)
+        if self._best_parameters is not None:
+            np.copyto(out["best"], np.asarray(self._best_parameters))
+
+    def restore(self, saved: Arena | Mapping[str, NDArray[Any]], update: int, best: tuple[float, int] | None) -> None:
+        """Go on at ``update`` from what ``save`` wrote; ``best`` is the best epoch's loss and number. Keeps no view."""
+        if not 0 <= update <= self._schedule.updates:
+            raise InvalidRequest(f"a fit of {self._schedule.updates} updates cannot go on at update {update}")
+        put, dtype = self._engine.put, self._sizes.dtype
+        self._parameters = put(np.array(saved["parameters"], dtype))
+        self._state = [put(np.array(saved[f"state-{number}"], dtype)) for number in range(len(self._state))]
+        self._sums.values[:] = saved["sums"]
+        self.best = best
+        self._best_parameters = None if best is None else put(np.array(saved["best"], dtype))
+        self.update = update
+        self.leader.publish(self._parameters, update)
 
     def stretch(self, until: int, seconds: float) -> dict[str, Any]:
         """Commit updates up to ``until``, or for about ``seconds``; stops before a non-finite one."""
@@ -232,63 +256,3 @@ def slot_ranges(n: int, weights: Sequence[float], turn: int) -> list[Range]:
 def first_computing(weights: Sequence[float]) -> int:
     """The first slot with a share; the leader where nobody has one."""
     return next((slot for slot, weight in enumerate(weights) if weight > 0), 0)
-
-
-@dataclass(kw_only=True)
-class MemberFit:
-    """A fit on a worker: rows and parameters arrive with each update, nodes go back."""
-
-    leader: Leader
-
-    def canary(self, rows: NDArray[np.int32], parameters: NDArray[Any]) -> str:
-        """Digest of the node of block 0 of update 0 at ``parameters``."""
-        self.leader.publish(parameters, 0)
-        self._place(0, 0, 1, rows)
-        found = canaries(self.leader, self._parameters(0), 0, 0)
-        different = [slot for slot, canary in enumerate(found) if canary.digest != found[0].digest]
-        if different:
-            raise EngineFailed(f"slots {different} of one worker compute other bits than its slot 0")
-        return found[0].digest
-
-    def nodes(self, update: int, lo: int, hi: int, rows: NDArray[np.int32]) -> tuple[Nodes, Receipt]:
-        """The maximal nodes of [lo, hi) of the update; ``rows`` are the row ids of that range.
-
-        The parameters of the update lie in the work arena already.
-        """
-        started = time.perf_counter_ns()
-        shape = self.leader.shape
-        n = shape.schedule.blocks_of(update)
-        self._place(update, lo, hi, rows)
-        before = time.perf_counter_ns()
-        ranges = blocks.split_even(lo, hi, shape.slots, update)
-        found = self.leader.nodes(self._parameters(update), update, ranges, 0, update & 1)
-        merged = merge(found, lo, hi, n)
-        ended = time.perf_counter_ns()
-        receipt = Receipt(rows=len(rows), prepare_ns=before - started, compute_ns=ended - before, total_ns=ended - started)
-        return merged, receipt
-
-    def _parameters(self, update: int) -> NDArray[Any]:
-        found: NDArray[Any] = self.leader.arena["parameters"][update & 1][: self.leader.shape.sizes.parameters]
-        return found
-
-    def _place(self, update: int, lo: int, hi: int, rows: NDArray[np.int32]) -> None:
-        """Write the row ids of [lo, hi) to where the slots read them, after checking them."""
-        schedule, block = self.leader.shape.schedule, self.leader.shape.sizes.block
-        n = schedule.blocks_of(update)
-        if not 0 <= update < 1 << 31:
-            raise InvalidRequest(f"update {update} is not a number from 0 to 2**31 - 1")
-        if not 0 <= lo < hi <= n:
-            raise InvalidRequest(f"blocks [{lo}, {hi}) of update {update} are not a range of its {n} blocks")
-        expected = blocks.rows_in(lo, hi, block, schedule.rows_of(update))
-        if len(rows) != expected:
-            raise InvalidRequest(f"update {update}: {len(rows)} row ids came for {expected} rows")
-        if rows.min() < 0 or rows.max() >= schedule.rows:
-            raise InvalidRequest(f"update {update}: a row id lies outside the {schedule.rows} rows of the data")
-        ids = mailbox.row_buffers(self.leader.arena)[update & 1]
-        ids[lo * block : lo * block + len(rows)] = rows
-        ids[lo * block + len(rows) : hi * block] = 0
-
-
-def merge(found: Nodes, lo: int, hi: int, n: int) -> Nodes:
-    """The maximal nodes of [lo, hi) from finer nodes that cover it."""
-    return {span: reduction.combine(found, *span) for span in reduction.maximal_nodes(lo, hi, n)}

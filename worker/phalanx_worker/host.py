@@ -22,9 +22,10 @@ from phalanx_proto.schedule import Schedule
 from phalanx_worker import engine, lowering, selftest, simulation
 from phalanx_worker.arena import Arena
 from phalanx_worker.engine import FitEngine
-from phalanx_worker.fit import CanonicalFit, MemberFit
+from phalanx_worker.fit import CanonicalFit
 from phalanx_worker.gang import Follower, Leader, Nodes
 from phalanx_worker.mailbox import FitShape
+from phalanx_worker.member_fit import MemberFit
 from phalanx_worker.opening import FitOpening
 
 KEPT_ENGINES = 12
@@ -68,7 +69,8 @@ class Host:
             "lower": self._lower, "open": self._open, "serve": self._serve, "canaries": self._canaries,
             "stretch": self._stretch, "part": self._part, "commit": self._commit, "diagnose": self._diagnose,
             "tallies": self._tallies, "parameters": self._parameters, "close": self._close,
-            "score": self._score, "predict": self._predict, "simulate": self._simulate, "describe": self._describe,
+            "save": self._save, "restore": self._restore, "score": self._score, "predict": self._predict,
+            "simulate": self._simulate, "describe": self._describe,
         }  # fmt: skip
 
     @property
@@ -206,7 +208,22 @@ class Host:
         fit = self.canonical
         tallies = [asdict(tally) for tally in fit.leader.tallies]
         best = None if fit.best is None else {"loss": fit.best[0], "epoch": fit.best[1]}
-        return Reply(body={"tallies": tallies, "validation": fit.validation_ns, "best": best, "resident": self.resident()})
+        found = {"update": fit.update, "tallies": tallies, "validation": fit.validation_ns, "best": best}
+        return Reply(body={**found, "resident": self.resident()})
+
+    def _save(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
+        """Write the state of the fit between two updates into an arena; the answer has its tallies."""
+        out = Arena.attach(descriptors[0], body["arena"])
+        self.canonical.save(out)
+        out.close()
+        return self._tallies(body, payload, descriptors)
+
+    def _restore(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
+        """Go on from a state that was saved."""
+        saved, best = Arena.attach(descriptors[0], body["arena"]), body["best"]
+        self.canonical.restore(saved, body["update"], None if best is None else (best["loss"], best["epoch"]))
+        saved.close()
+        return Reply(body={})
 
     def _parameters(self, body: Mapping[str, Any], payload: bytes, descriptors: Sequence[int]) -> Reply:
         """Write the committed parameters into the arena's ``out``."""

@@ -6,23 +6,12 @@ import os
 from phalanx_proto import fingerprint, tensors
 from phalanx_proto.handshake import PASSED, PROTOCOL, BackendFound, Handshake
 from phalanx_proto.version import VERSION
-from phalanx_worker.environment import engine_environment
-from phalanx_worker.inventory import Inventory
+from phalanx_worker.inventory import Inventory, numeric_facts
 
 
 def numeric_class(inventory: Inventory, backend: str) -> str:
     """Digest of all that can change a bit on this machine, but for the program."""
-    environment = engine_environment(backend)
-    decisive = {
-        "platform": inventory.platform.text,
-        "features": inventory.processor.text,
-        "jaxlib": inventory.platform.versions.get("jaxlib"),
-        "backend": backend,
-        "flags": environment.get("XLA_FLAGS", ""),
-        "threads": environment.get("NPROC", ""),
-        "source": fingerprint.source_fingerprint(),
-    }
-    return tensors.digest_bytes(json.dumps(decisive, sort_keys=True).encode())
+    return tensors.digest_bytes(json.dumps(numeric_facts(inventory, backend), sort_keys=True).encode())
 
 
 def backends(inventory: Inventory) -> tuple[BackendFound, ...]:

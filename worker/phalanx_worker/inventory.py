@@ -11,9 +11,11 @@ from typing import Any
 
 import psutil
 
+from phalanx_proto.fingerprint import source_fingerprint
 from phalanx_worker import accelerators, allocation, cgroups, processor
 from phalanx_worker.accelerators import Accelerator, Plugin
 from phalanx_worker.allocation import Allocation
+from phalanx_worker.environment import engine_environment
 from phalanx_worker.processor import Processor
 
 PACKAGES = ("phalanx", "numpy", "grpcio", "jax", "jaxlib")
@@ -153,6 +155,20 @@ def inventory(
         accelerators=found,
         notes=(*limits.notes, *_notes(cpu, memory)),
     )
+
+
+def numeric_facts(machine: Inventory, backend: str) -> dict[str, str | None]:
+    """All that can change a bit of what an engine on ``backend`` computes here, but for the program."""
+    environment = engine_environment(backend)
+    return {
+        "platform": machine.platform.text,
+        "features": machine.processor.text,
+        "jaxlib": machine.platform.versions.get("jaxlib"),
+        "backend": backend,
+        "flags": environment.get("XLA_FLAGS", ""),
+        "threads": environment.get("NPROC", ""),
+        "source": source_fingerprint(),
+    }
 
 
 def read_memory(root: Path) -> Memory:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from phalanx_proto.experiment import Sizes
 from phalanx_proto.schedule import Schedule
@@ -39,6 +39,15 @@ class FitOpening:
     def work_arena(self) -> Arena:
         """The shared memory in which the slots of this machine work together."""
         return Arena.create(self.shape().layout())
+
+    def saved(self) -> Mapping[str, tuple[tuple[int, ...], DTypeLike]]:
+        """The arrays that a fit between two updates is made of, for ``Arena.create``: all that the next update depends on."""
+        sizes = self.sizes
+        arrays: dict[str, tuple[tuple[int, ...], DTypeLike]] = {"parameters": ((sizes.parameters,), sizes.dtype)}
+        arrays |= {f"state-{number}": ((length,), sizes.dtype) for number, length in enumerate(self.state)}
+        if self.keep_best:
+            arrays["best"] = ((sizes.parameters,), sizes.dtype)
+        return {**arrays, "sums": ((2 + sizes.metrics,), np.float64)}
 
     def body(self, role: str, slot: int, work: Arena, data: Sequence[Arena]) -> dict[str, Any]:
         """The ``open`` operation for one slot: role is canonical, member or follower."""
