@@ -187,6 +187,25 @@ class RemoteWorker:
         self.resident = receipt.resident or self.resident
         return answer.index, answer.start, answer.stop, answer.hits, receipt
 
+    def probing(self) -> Any:
+        """A new Probe stream: ``await probe(stream, ...)`` for each request."""
+        return self._stub.Probe(metadata=self._metadata)
+
+    async def probe(self, stream: Any, data: bytes, answer: int | None) -> None:
+        """Send bytes; with an ``answer``, also wait until that many have come back."""
+        try:
+            await stream.write(messages.ProbeRequest(data=data, answer=answer))
+            complete = answer is None
+            while not complete:
+                response = await stream.read()
+                if response is aio.EOF:
+                    raise await self._stream_error(stream)
+                complete = response.complete
+        except aio.AioRpcError as error:
+            raise await self._translated(error) from None
+        except asyncio.InvalidStateError:
+            raise await self._stream_error(stream) from None
+
     async def close_run(self) -> None:
         """Unbind the run; the daemon stays."""
         if self._train is not None:

@@ -189,6 +189,11 @@ class Coordinator:
         """What this machine has."""
         return await asyncio.to_thread(inventory, True)
 
+    async def in_turn(self, work: Callable[[Inventory], Awaitable[Result]]) -> Result:
+        """Carry out work about machines between the requests: ``close`` waits until what it started has ended."""
+        async with self._turn:
+            return await work(await self.inventory())
+
     @staticmethod
     def _inventory(execution: Execution) -> Inventory:
         accelerators = isinstance(execution, Cluster) or (isinstance(execution, Device) and execution.backend != "cpu")

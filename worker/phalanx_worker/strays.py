@@ -171,15 +171,29 @@ def end(strays: Sequence[Stray], grace: float = GRACE) -> list[int]:
         with contextlib.suppress(psutil.Error):
             family[0].terminate()
             family[0].resume()
-    _, left = psutil.wait_procs(everybody, timeout=grace)
-    for process in left:
+    for process in _wait(everybody, grace):
         with contextlib.suppress(psutil.Error):
             process.kill()
-    _, left = psutil.wait_procs(left, timeout=grace)
+    left = _wait(everybody, grace)
     for directory in directories:
         _remove(directory)
     still = {process.pid for process in left}
     return [pid for pid, family in families.items() if still & {process.pid for process in family}]
+
+
+def _wait(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those that still live after ``seconds``; one that ended and that nobody waits for, as in a container, is gone."""
+    deadline = time.monotonic() + seconds
+    left = list(processes)
+    while (left := [process for process in left if _lives(process)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def private_directories(process: psutil.Process) -> set[Path]:
