@@ -7,6 +7,8 @@ import typer
 from phalanx.commands import (
     cancel,
     cluster,
+    doctor,
+    enroll,
     fit,
     inventory,
     jobs,
@@ -32,6 +34,8 @@ app.command(epilog=EPILOG)(simulate.simulate)
 app.command(epilog=EPILOG)(regression.regression)
 app.command()(inventory.inventory)
 app.add_typer(cluster.app, name="cluster")
+app.command(epilog=EPILOG)(doctor.doctor)
+app.command(epilog=EPILOG)(enroll.enroll)
 app.command()(jobs.jobs)
 app.command()(status.status)
 app.command()(logs.logs)

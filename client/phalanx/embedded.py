@@ -17,14 +17,21 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_coordinator import background, resuming
+from phalanx_coordinator import background, doctor_table, resuming
 from phalanx_coordinator.cancel_job import cancel as cancel
 from phalanx_coordinator.cluster import ClusterFile as ClusterFile
 from phalanx_coordinator.cluster import read_cluster as read_cluster
 from phalanx_coordinator.cluster_writing import group_text as group_text
+from phalanx_coordinator.doctor import examine
+from phalanx_coordinator.doctor_findings import Examination
+from phalanx_coordinator.enroll import Enrolled as Enrolled
+from phalanx_coordinator.enroll import enroll
+from phalanx_coordinator.enroll import remove as remove_enrolled
+from phalanx_coordinator.enroll_plan import Enrolment as Enrolment
 from phalanx_coordinator.private_files import create_private as create_private
 from phalanx_coordinator.session import Coordinator, LogSink
 from phalanx_coordinator.session import Inventory as Inventory
+from phalanx_coordinator.timing import Deadlines
 from phalanx_proto.errors import Cancelled, InvalidRequest
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import Rows
@@ -38,6 +45,9 @@ Work = Callable[[Coordinator], Coroutine[Any, Any, Result]]
 
 CLOSING = 30.0
 """Seconds for the engines to end at exit."""
+
+examination_document = doctor_table.document
+examination_summary = doctor_table.summary
 
 
 class Embedded:
@@ -131,6 +141,35 @@ class Embedded:
         if thread is not None:
             thread.join(CLOSING)
         loop.close()
+
+
+def examine_group(file: Path, *, clean: bool, tell: Callable[[str], None]) -> Examination:
+    """Examine every machine of a cluster file; raises ``InvalidCluster`` for the file alone."""
+    group, log = read_cluster(file), EMBEDDED.log or _quiet
+
+    async def work(here: Inventory) -> Examination:
+        return await examine(group, here, clean=clean, deadlines=Deadlines(), log=log, tell=tell)
+
+    return EMBEDDED.run(lambda coordinator: coordinator.in_turn(work))
+
+
+def enroll_machine(asked: Enrolment, tell: Callable[[str], None]) -> Enrolled:
+    """Enrol one machine; raises with the next step where that cannot be."""
+    log = EMBEDDED.log or _quiet
+
+    async def work(here: Inventory) -> Enrolled:
+        return await enroll(asked, here, deadlines=Deadlines(), log=log, tell=tell)
+
+    return EMBEDDED.run(lambda coordinator: coordinator.in_turn(work))
+
+
+def remove_machine(name: str, file: Path, tell: Callable[[str], None]) -> bool:
+    """Remove what enroll made of one machine, and its record; whether there was something."""
+    return EMBEDDED.run(lambda coordinator: coordinator.in_turn(lambda here: remove_enrolled(name, file, tell)))
+
+
+def _quiet(worker: str, line: str) -> None:
+    """Lines of workers that nobody asked for."""
 
 
 EMBEDDED = Embedded()

@@ -1,14 +1,22 @@
-"""``phalanx cluster``: what is read, printed and written, and the exit codes."""
+"""``phalanx cluster``, ``doctor`` and ``enroll`` without machines: what is parsed, passed on and printed; exit codes."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from phalanx import embedded
 from phalanx.cli import app
+from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.doctor_findings import Examination, Expected, Finding, StrayReport, StrayWorker
+from phalanx_coordinator.enroll import Enrolled
+from phalanx_coordinator.enroll_plan import Enrolment
+from phalanx_proto.errors import InvalidCluster, PhalanxError, Unavailable
 
 TEXT = "ANER_CLUSTER 2\nprecision Float32\nlaptop local - - 2 cpu\natlas ssh me@secret /opt/p/bin/python 1 cuda 2\n"
+RECORD = WorkerRecord(name="atlas", transport="ssh", host="me@secret", python="/v/venv/bin/python", slots=2)
 
 
 def run(*arguments: str | Path) -> Result:
@@ -51,3 +59,112 @@ def test_a_file_is_converted(file: Path, tmp_path: Path) -> None:
     assert run("cluster", "check", new).stdout == run("cluster", "check", file).stdout
     again = run("cluster", "convert", file, "--into", new)
     assert again.exit_code == 2 and "is there already" in again.stderr
+
+
+def examination(*findings: Finding) -> Examination:
+    expected = Expected(phalanx="1", python="3", jax="1", jaxlib="1", source="s", dtype="float32")
+    return Examination(expected=expected, findings=findings, steps={"atlas": "ssh-keyscan secret"})
+
+
+def failed() -> Finding:
+    return Finding(record=RECORD, failure=Unavailable("worker atlas was not trusted", failure="unknown_key"))
+
+
+def test_the_doctor_says_what_is_wrong_and_ends_with_3(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    asked: list[Any] = []
+
+    def examine_group(path: Path, *, clean: bool, tell: Any) -> Examination:
+        asked.append((path, clean))
+        tell("a step")
+        return examination(failed())
+
+    monkeypatch.setattr(embedded, "examine_group", examine_group)
+    result = run("doctor", file)
+    assert result.exit_code == 3 and result.stderr == "a step\n"
+    assert "unknown key" in result.stdout and "next: ssh-keyscan secret" in result.stdout
+    result = run("doctor", file, "--json", "--clean")
+    assert (result.exit_code, result.stderr) == (3, "") and asked == [(file, False), (file, True)]
+    assert json.loads(result.stdout)["workers"][0]["failure"]["kind"] == "unknown_key"
+
+
+def test_strays_are_told_with_the_command_that_ends_them(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    stray = StrayWorker(pid=7, kind="daemon", processes=2, started=0.0, stopped=True)
+    found = examination(Finding(record=RECORD, strays=StrayReport(strays=(stray,))))
+    monkeypatch.setattr(embedded, "examine_group", lambda *ignored, **named: found)
+    assert run("doctor", file).stdout.endswith(f"Left-over workers can be ended: phalanx doctor {file} --clean\n")
+
+
+def test_a_cluster_file_with_faults_is_no_group_to_examine(file: Path) -> None:
+    file.chmod(0o644)
+    result = run("doctor", file)
+    assert result.exit_code == InvalidCluster.exit_code and "chmod 600" in result.stderr
+
+
+def enrolled(asked: Enrolment, tell: Any) -> Enrolled:
+    tell("will do it")
+    return Enrolled(record=RECORD, examination=None, steps=("do it",), written=None if asked.dry_run else asked.into)
+
+
+def test_enrolling_passes_everything_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Enrolment] = []
+
+    def enroll_machine(request: Enrolment, tell: Any) -> Enrolled:
+        asked.append(request)
+        return enrolled(request, tell)
+
+    monkeypatch.setattr(embedded, "enroll_machine", enroll_machine)
+    path = tmp_path / "group.toml"
+    result = run("enroll", "me@atlas", "--into", path)
+    assert (result.exit_code, result.stderr) == (0, "will do it\n")
+    assert result.stdout == f"atlas can join: 2 slots on cpu. Its record is in {path}\n"
+    everything = [
+        "--name",
+        "a",
+        "--slots",
+        "3",
+        "--backend",
+        "cuda",
+        "--dtype",
+        "float32",
+        "--python",
+        "/p",
+        "--directory",
+        "/d",
+    ]
+    run("enroll", "h", *everything, "--offline", "--dry-run", "--ssh-option=-F", "--ssh-option", "/x y")
+    assert asked == [
+        Enrolment(host="me@atlas", into=path),
+        Enrolment(
+            host="h", name="a", slots=3, backend="cuda", dtype="float32", python="/p", directory="/d", offline=True,
+            dry_run=True, ssh_options=("-F", "/x y"),
+        ),
+    ]  # fmt: skip
+
+
+def test_without_a_file_the_record_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "enroll_machine", enrolled)
+    assert '[[worker]]\nname = "atlas"' in run("enroll", "h").stdout
+    assert run("enroll", "h", "--dry-run").stdout == "atlas: nothing was changed. It would:\n  - do it\n"
+    found = json.loads(run("enroll", "h", "--json").stdout)
+    assert found["steps"] == ["do it"] and found["written"] is None and "[[worker]]" in found["record"]
+
+
+def test_removing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "group.toml"
+    monkeypatch.setattr(embedded, "remove_machine", lambda name, file, tell: (name, file) == ("atlas", path))
+    result = run("enroll", "--remove", "atlas", "--into", path)
+    assert result.stdout == "atlas: its environment and its record are removed\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name a machine"),
+        (["host", "--remove", "a", "--into", "f"], "name a machine"),
+        (["--remove", "a"], "--into FILE"),
+    ],
+)
+def test_contradictions(arguments: list[str], words: str) -> None:
+    result = run("enroll", *arguments)
+    assert isinstance(result.exception, PhalanxError) or result.exit_code == 2
+    assert words in result.stderr or words in str(result.exception)
