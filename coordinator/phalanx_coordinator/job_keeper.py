@@ -7,6 +7,7 @@ ends no other. What the service knows it reads from the directories; after a res
 import asyncio
 import datetime
 import secrets
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from phalanx_coordinator import background, cancel_job
 from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_coordinator.resuming import take_over
-from phalanx_coordinator.scheduler import Scheduler, Start
+from phalanx_coordinator.scheduler import Scheduler, Start, Wait
 from phalanx_coordinator.session import Coordinator
 from phalanx_proto import job_files, job_lock
 from phalanx_proto.errors import Cancelled, InvalidRequest, JobBusy, PhalanxError, UnknownJob
@@ -144,7 +145,15 @@ class JobKeeper:
                 if isinstance(decision, Start):
                     await self._start(decision.job)
                 else:
-                    self._held[decision.job].waits(decision.reason)
+                    self._tell_to_wait(decision)
+
+    def _tell_to_wait(self, decision: Wait) -> None:
+        """A job whose directory cannot be written, or is gone, leaves the queue; the others wait on."""
+        try:
+            self._held[decision.job].waits(decision.reason)
+        except PhalanxError as error:
+            print(f"job {decision.job} leaves the queue: {error.message}", file=sys.stderr, flush=True)
+            self._drop(decision.job)
 
     async def _start(self, job: str) -> None:
         directory = self._held.pop(job)
