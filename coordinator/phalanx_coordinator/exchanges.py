@@ -5,6 +5,7 @@ request of the same member, is not late by the member's fault.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,8 @@ class Exchanges:
     """Told of a request that failed."""
     compute: dict[str, int]
     """Nanoseconds of computing by remote member, from their receipts."""
+    answered: Callable[[str, float], None]
+    """Told of each whole answer, and how many seconds after the request it came."""
 
     def __post_init__(self) -> None:
         self._rows = EpochRows(self.schedule)
@@ -130,6 +133,7 @@ class Exchanges:
         send, worker, place = exchange.send, exchange.worker, exchange.place
         assert place is not None
         rows = self._rows.of(send.update, send.lo, send.hi)
+        asked = time.monotonic()
         await worker.ask(send.update, send.lo, send.hi, rows, self.parameters[send.update & 1])
         exchange.blocked = True
         buffers = await self.area.take(place)
@@ -138,6 +142,7 @@ class Exchanges:
             receipt = await worker.collect(send.update, wire.NodeReader(place.nodes, buffers))
         except CorruptData as error:
             raise CorruptData(f"worker {send.member}, update {send.update}: {error.message}") from error
+        self.answered(send.member, time.monotonic() - asked)
         weight_at = self.parameters[0].size + 1
         weight = sum(float(values[weight_at]) for values in buffers.values())
         self.compute[send.member] = self.compute.get(send.member, 0) + (receipt.compute_ns or 0)

@@ -77,6 +77,7 @@ class FitRun:
         )  # fmt: skip
         self._history = History(self.plan.spec)
         self._checkpoints: FitCheckpoints | None = None
+        self._tallies: list[dict[str, Any]] = []
         self._earlier = Earlier.of(self.resume.checkpoint)
 
     async def run(self, start_pool: Callable[[], Awaitable[None]]) -> FitOutcome:
@@ -195,6 +196,7 @@ class FitRun:
             answer = (await self.pool.call(call, deadline=STRETCH + pace.deadline)).body
             pace.took(time.monotonic() - started)
             update = answer["update"]
+            self._tallies = (await self.pool.call({"op": "tallies"}, deadline=pace.deadline)).body["tallies"]
             self._committed(answer)
             if answer["stopped"] is not None:
                 raise await self._not_finite(update)
@@ -213,6 +215,7 @@ class FitRun:
                 phase="updates", done=answer["update"], total=self.plan.schedule.updates,
                 loss=last.train.loss if last else None, epoch=last.epoch if last else None,
                 validation_loss=last.validation.loss if last and last.validation else None,
+                members=self.group.statuses(answer["update"], self._tallies),
             )
         )  # fmt: skip
 

@@ -14,6 +14,7 @@ from phalanx_coordinator.fit_checkpoints import FitCheckpoints
 from phalanx_coordinator.group import GroupRun, Stopped
 from phalanx_coordinator.instructions import Tell
 from phalanx_coordinator.lockstep import Lockstep
+from phalanx_coordinator.member_watch import MemberWatch
 from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.membership import Membership
 from phalanx_coordinator.plan import Plan
@@ -21,7 +22,7 @@ from phalanx_coordinator.remote import RemoteWorker
 from phalanx_coordinator.reports import fit_reports
 from phalanx_coordinator.timing import Deadlines, UpdatePace
 from phalanx_proto.errors import LedgerMismatch
-from phalanx_proto.jobs import EventListener, MemberReport
+from phalanx_proto.jobs import EventListener, MemberReport, MemberStatus
 from phalanx_worker.inventory import Inventory
 from phalanx_worker.pool import Arena, Pool
 
@@ -44,7 +45,9 @@ class FitGroup:
             remote=self.remote, placement=self.plan.placement, inventory=self.inventory, on_loss=self.plan.request.on_loss,
             on_event=self.on_event, backoff=self.deadlines.rejoin,
         )  # fmt: skip
+        self.watch = MemberWatch(self.plan.placement, self.members.standings)
         self._machine: Lockstep | None = None
+        self._first = 0
         local = [record.transport == "local" for record in self.plan.placement.members]
         capacity, node_bytes = self.plan.schedule.capacity, 8 * self.plan.spec.sizes.node_size
         self._usual = node_area.buffers_needed(capacity, local, node_bytes)
@@ -87,12 +90,13 @@ class FitGroup:
         """Every update from ``update`` on, in lockstep."""
         plan = self.plan
         absent = [record.name for record in plan.placement.remote if record.name not in self.remote.workers]
-        self._machine = plan.machine(absent, update)
+        self._machine, self._first = plan.machine(absent, update), update
         group = GroupRun(
             machine=self._machine, pool=self.pool, work=work, sizes=plan.spec.sizes, schedule=plan.schedule,
             owners=[None if owner is None else owner.name for owner in plan.placement.owners],
             workers=dict(self.remote.workers), pace=UpdatePace(self.deadlines), usual=self._usual, on_commit=on_commit,
             tell=self._tell, on_lost=self.members.lost, compute=self.compute, checkpoints=checkpoints,
+            answered=self.watch.answered,
         )  # fmt: skip
         self.members.begin(self._open_again, group.join)
         try:
@@ -122,6 +126,17 @@ class FitGroup:
         idle = [member.name for member in reports if not member.rows]
         if idle and not self.members.rebalances:
             raise LedgerMismatch(f"{', '.join(idle)} contributed no rows to the whole fit; the result is not kept")
+
+    def statuses(self, update: int, tallies: Sequence[Mapping[str, Any]]) -> tuple[MemberStatus, ...]:
+        """What each does now that ``update`` updates are committed; the ``tallies`` of the pool where it is alone."""
+        if self._machine is None:
+            return self.watch.statuses(self.watch.tallied(tallies) if tallies else {})
+        rows = {name: found for name, (found, _) in self._machine.accepted.items()}
+        local = self.plan.placement.local
+        if len(local) == 1:  # what nobody else had; of several here nobody knows before the end
+            committed = self.plan.schedule.rows_before(update) - self.plan.schedule.rows_before(self._first)
+            rows[local[0].name] = max(committed - sum(rows.values()), 0)
+        return self.watch.statuses(rows)
 
     def notes(self) -> list[str]:
         """What the result must say of members that were not there all the time."""

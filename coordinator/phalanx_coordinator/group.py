@@ -58,6 +58,10 @@ def _ignore_loss(worker: RemoteWorker, error: WorkerLost) -> None:
     """For those who bring nobody back."""
 
 
+def _ignore_answer(member: str, seconds: float) -> None:
+    """For those who show nobody how fast members are."""
+
+
 @dataclass(kw_only=True)
 class GroupRun:
     """One fit of a group with remote members."""
@@ -83,13 +87,15 @@ class GroupRun:
     """Given each lost member's connection, to end it."""
     compute: dict[str, int] = field(default_factory=dict)
     """Nanoseconds of computing by remote member, from their receipts."""
+    answered: Callable[[str, float], None] = _ignore_answer
+    """Told of each answer of a member, and how many seconds it took."""
 
     def __post_init__(self) -> None:
         self._area = NodeArea(self.work["remote"], self.sizes.node_size, self.usual)
         parameters: list[NDArray[Any]] = [buffer[: self.sizes.parameters] for buffer in self.work["parameters"]]
         self._exchanges = Exchanges(
             area=self._area, schedule=self.schedule, parameters=parameters, replied=self.machine.handle, follow=self._follow,
-            failed=self._failed, compute=self.compute,
+            failed=self._failed, compute=self.compute, answered=self.answered,
         )  # fmt: skip
         self._todo: deque[Instruction] = deque()
         self._wake: asyncio.Future[None] | None = None

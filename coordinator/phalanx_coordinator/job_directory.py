@@ -22,7 +22,7 @@ from phalanx_proto.errors import Cancelled, InvalidRequest, JobBusy, PhalanxErro
 from phalanx_proto.execution import Execution
 from phalanx_proto.job_lock import JobLock
 from phalanx_proto.job_status import JobStatus, State
-from phalanx_proto.jobs import Event, EventKind, FitRequest, Listener, Progress
+from phalanx_proto.jobs import Event, EventKind, FitRequest, Listener, MemberStatus, Progress
 from phalanx_proto.pace import Pace
 from phalanx_proto.requests import Request
 
@@ -118,7 +118,9 @@ class JobDirectory:
         (self.path / job_files.CANCEL).unlink(missing_ok=True)
         self._write(job_files.MANIFEST, manifest)
         attempts = self._status.attempts + 1
-        self._status = replace(self._status, attempts=attempts, reason=None, error=None, phase="starting")
+        wanted = manifest.get("execution", {}).get("members", ())
+        members = tuple(MemberStatus(name=member["name"], state="starting") for member in wanted)
+        self._status = replace(self._status, attempts=attempts, error=None, members=members)
         self.event(Event(time=time.time(), kind="started", reason="" if attempts == 1 else f"attempt {attempts}"))
         self._tell("RUNNING")
 

@@ -14,6 +14,7 @@ from typing import Any
 from phalanx_coordinator.checkpoint import Checkpoint, Origin
 from phalanx_coordinator.checkpoint_writer import CheckpointWriter
 from phalanx_coordinator.checks import check_simulation
+from phalanx_coordinator.member_watch import MemberWatch
 from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.membership import Membership
 from phalanx_coordinator.placement import Placement
@@ -100,6 +101,7 @@ class SimulationRun:
             remote=self.remote, placement=self.placement, inventory=self.inventory, on_loss=self.request.on_loss,
             on_event=self.on_event, backoff=self.deadlines.rejoin,
         )  # fmt: skip
+        self.watch = MemberWatch(self.placement, self.members.standings)
         self._changed = asyncio.Event()  # chunks were given back, or everything is done
         self._working: set[asyncio.Task[None]] = set()
         self._earlier: tuple[MemberReport, ...] = ()
@@ -284,7 +286,7 @@ class SimulationRun:
             self.compute[member] = self.compute.get(member, 0) + nanoseconds
             if self.ledger.done:
                 self._changed.set()
-            self.listener(Progress(phase="samples", done=self.ledger.samples, total=self.request.samples, unit="samples"))
+            self.listener(self.watch.counted(self.ledger, self.request.samples, member, nanoseconds))
             if self.writer is not None and await self.writer.wanted(self.ledger.samples):
                 self.writer.write(self._checkpoint(), time.monotonic())
 

@@ -185,11 +185,15 @@ class MemberStatus:
 
     name: str
     state: str
-    """``computing``, or what keeps it from that: ``lost``, ``rejoining``."""
+    """``computing``, or what keeps it from that: ``starting``, ``lost``, ``rejoining``, ``refused``."""
     rows: int | None = None
     """Rows (of a simulation: samples) accepted so far."""
     latency: float | None = None
-    """Seconds from asking for its part of an update to the whole answer, in the last updates."""
+    """Seconds from asking for its part of an update to the whole answer, in the last updates.
+
+    Of a simulation: the seconds that its last chunks took to compute."""
+    reason: str | None = None
+    """Why it does not compute; public."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,11 @@ class Schedule:
         index = update % self.updates_per_epoch
         return min(self.batch, self.rows - index * self.batch)
 
+    def rows_before(self, update: int) -> int:
+        """Real rows of all updates before this one."""
+        epochs, index = divmod(update, self.updates_per_epoch)
+        return epochs * self.rows + index * self.batch
+
     def blocks_of(self, update: int) -> int:
         """Blocks of the update; the last may be padded."""
         return blocks.block_count(self.rows_of(update), self.block)

@@ -345,7 +345,7 @@ def test_a_status_has_all_its_fields_and_n_a_is_null(tmp_path: Path) -> None:
     found = json.loads(run("status", "--job", str(job), "--json").stdout)
     named = ("job", "kind", "state", "pid", "reason", "update", "updates", "epoch", "loss", "seconds", "eta")
     assert [found[name] for name in named] == ["a", "fit", "COMPLETE", None, None, 9, 9, 2, 0.125, 0.0, None]
-    assert found["members"] == [{"name": "m", "state": "lost", "rows": None, "latency": None}]
+    assert found["members"] == [{"name": "m", "state": "lost", "rows": None, "latency": None, "reason": None}]
     assert "member      m: lost, N/A, latency N/A" in run("status", "--job", str(job)).stdout
     watched = run("status", "--watch", "--job", str(job)).stdout
     assert watched.splitlines()[0] == "COMPLETE, 9/9 updates, loss 0.125"

@@ -303,7 +303,7 @@ def test_rate_and_eta_come_from_completed_work(tmp_path: Path, monkeypatch: pyte
     directory.progress(Progress(phase="updates", done=4, total=9, members=(member,)))
     status = read(tmp_path, "status.json")
     assert (status["rate"], status["eta"], status["update"], status["updates"]) == (2.0, 2.5, 4, 9)
-    assert status["members"] == [{"name": "a", "state": "computing", "rows": 12, "latency": 0.5}]
+    assert status["members"] == [{"name": "a", "state": "computing", "rows": 12, "latency": 0.5, "reason": None}]
 
 
 def test_the_log_has_names_and_times_and_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

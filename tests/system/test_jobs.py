@@ -18,8 +18,9 @@ import pytest
 import phalanx
 from phalanx.job_handles import DirectoryJob
 from phalanx_proto import job_files, job_lock
-from phalanx_proto.errors import Cancelled, InvalidExperiment, InvalidJob, JobBusy, PhalanxError
+from phalanx_proto.errors import Cancelled, InvalidExperiment, InvalidJob, JobBusy, PhalanxError, WorkerLost
 from phalanx_proto.job_status import JobStatus
+from tests.system.groups import daemons, end, once_updating, write_group
 
 TIMEOUT = 200
 ENDLESS = ("simulate", "--samples", "1e12", "--chunk", "1e6", "--workers", "1")
@@ -150,6 +151,9 @@ def test_a_fit_in_the_background_gives_the_digest_of_one_in_front(job: Path) -> 
     assert seen[-1].state == "COMPLETE"
     assert (seen[-1].update, seen[-1].updates, seen[-1].epoch) == (60, 60, 19)
     assert seen[-1].loss is not None and seen[-1].validation_loss is not None
+    (member,) = seen[-1].members
+    assert (member.name, member.state, member.rows) == ("local-1", "computing", 20 * len(parts.train))
+    assert member.latency is not None
     fitted = phalanx.load(job)
     assert fitted.digest == here.digest
     assert fitted.history == here.history
@@ -218,3 +222,31 @@ def test_another_users_job_is_neither_shown_nor_touched(job: Path) -> None:
     assert (listed.returncode, listed.stdout) == (0, "no jobs\n")
     assert "belongs to another user" in listed.stderr
     assert [path.name for path in theirs.iterdir()] == ["run-manifest.json"]
+
+
+def test_the_members_of_a_group_are_told_apart_and_heard(tmp_path: Path, job: Path) -> None:
+    group = write_group(tmp_path, [("local", 1.0), ("socket", 2.0)])
+    parts = phalanx.datasets.iris().partition(seed=1)
+    model = phalanx.classifier(phalanx.mlp(4, [8], 3, seed=42))
+    told: list[Any] = []
+    config = phalanx.training(epochs=4, batch=30, rate=0.01)
+    phalanx.fit(model, parts.train, config, execution=group, output=job, progress=told.append)
+    members = phalanx.job(job).status().members
+    assert [member.name for member in members] == ["a", "b"]
+    assert sum(member.rows or 0 for member in members) == 4 * len(parts.train)
+    assert members[1].latency is not None and members[1].latency > 0
+    assert [(event.kind, event.member) for event in phalanx.job(job).events()] == [
+        ("started", None), ("admitted", "b"), ("checkpoint", None), ("complete", None),
+    ]  # fmt: skip
+    phalanx.shutdown()
+
+
+def test_what_a_worker_said_is_in_the_log_of_its_job(tmp_path: Path, job: Path) -> None:
+    group = write_group(tmp_path, [("socket", 1.0)], chunk=10**6)
+    end_it = once_updating(lambda: end(next(iter(daemons())), signal.SIGTERM))
+    with pytest.raises(WorkerLost):
+        phalanx.monte_carlo(samples=10**12, execution=group, output=job, progress=end_it)
+    lines = phalanx.job(job).logs().splitlines()
+    assert any(line.startswith("a: ") and "SIGTERM" in line for line in lines), lines
+    assert "/" not in (job / "status.json").read_text()
+    phalanx.shutdown()

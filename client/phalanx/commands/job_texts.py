@@ -58,7 +58,8 @@ def member(found: MemberStatus) -> str:
     """One member's state, share and latency."""
     rows = N_A if found.rows is None else f"{found.rows:,} rows"
     latency = N_A if found.latency is None else f"{found.latency * 1000:.1f} ms"
-    return f"{found.name}: {found.state}, {rows}, latency {latency}"
+    reason = "" if found.reason is None else f": {found.reason}"
+    return f"{found.name}: {found.state}, {rows}, latency {latency}{reason}"
 
 
 def line(status: JobStatus) -> str:
