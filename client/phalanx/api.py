@@ -28,6 +28,7 @@ def fit(
     execution: Execution | None = None,
     reproducible: Reproducible = "any",
     on_loss: OnLoss = "abort",
+    checkpoint_every: int | None = None,
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Fitted:
@@ -36,7 +37,9 @@ def fit(
     ``test`` rows are scored once, after the fit; ``fitted.evaluate`` scores others later. ``reproducible="bitwise"``
     refuses members that compute other bits than the canonical engine. ``on_loss="rebalance"`` goes on without a member
     that is lost, to the same bits, and takes it in again when it is back. ``output`` names a new directory for manifest,
-    status and result. ``progress`` is called with each ``Progress``, on another thread, and must return at once.
+    status, result and checkpoints, from which ``resume`` goes on; these are written as often as costs next to nothing, and at
+    least each half minute, or after each ``checkpoint_every`` updates. ``progress`` is called with each ``Progress``, on
+    another thread, and must return at once.
 
     What is wrong is raised before anything starts: the values of the experiment as one ``InvalidExperiment`` with every
     problem, rows of a protected role as ``ProtectedRole``, an absent device or slot as ``Unavailable``. ``NonFinite``
@@ -45,7 +48,16 @@ def fit(
     """
     from phalanx.embedded import EMBEDDED
 
-    request = fit_request(model, train, config, test=test, execution=execution, reproducible=reproducible, on_loss=on_loss)
+    request = fit_request(
+        model,
+        train,
+        config,
+        test=test,
+        execution=execution,
+        reproducible=reproducible,
+        on_loss=on_loss,
+        checkpoint_every=checkpoint_every,
+    )
     directory = _directory(output)
     return Fitted(EMBEDDED.run(lambda coordinator: coordinator.fit(request, progress or _silent, directory)))
 
@@ -56,17 +68,18 @@ def monte_carlo(
     seed: int = 42,
     execution: Execution | None = None,
     on_loss: OnLoss = "abort",
+    checkpoint_every: int | None = None,
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Simulation:
     """Estimate pi from ``samples`` points (1 to 10**12) of stream ``seed``: an exact count, the same wherever it runs.
 
-    ``on_loss``, ``output`` and ``progress`` are as in ``fit``. Raises ``InvalidExperiment`` with all faults, ``Unavailable``,
-    ``WorkerLost``.
+    ``on_loss``, ``output`` and ``progress`` are as in ``fit``, and ``checkpoint_every`` counts samples. Raises
+    ``InvalidExperiment`` with all faults, ``Unavailable``, ``WorkerLost``.
     """
     from phalanx.embedded import EMBEDDED
 
-    request = simulation_request(samples, seed, execution, on_loss)
+    request = simulation_request(samples, seed, execution, on_loss, checkpoint_every)
     directory = _directory(output)
     return Simulation(EMBEDDED.run(lambda coordinator: coordinator.simulate(request, progress or _silent, directory)))
 
@@ -79,6 +92,7 @@ def regression(
     seed: int = 42,
     execution: Execution | None = None,
     on_loss: OnLoss = "abort",
+    checkpoint_every: int | None = None,
     output: str | Path | None = None,
     progress: Listener | None = None,
 ) -> Fitted:
@@ -88,7 +102,16 @@ def regression(
     on all ``samples`` rows, at most 10**7. Raises ``InvalidExperiment`` with all faults, and what ``fit`` raises.
     """
     model, rows, config = regression_experiment(samples, steps, rate, seed)
-    return fit(model, rows, config, execution=execution, on_loss=on_loss, output=output, progress=progress)
+    return fit(
+        model,
+        rows,
+        config,
+        execution=execution,
+        on_loss=on_loss,
+        checkpoint_every=checkpoint_every,
+        output=output,
+        progress=progress,
+    )
 
 
 def inventory() -> "Inventory":

@@ -25,6 +25,7 @@ def fit_request(
     execution: Execution | None,
     reproducible: Reproducible,
     on_loss: OnLoss,
+    checkpoint_every: int | None,
 ) -> FitRequest:
     """The request of ``phalanx.fit``; raises what can be known without a machine."""
     _require(isinstance(model, Model), "model", "phalanx.classifier or phalanx.regressor", model)
@@ -35,24 +36,28 @@ def fit_request(
     faults = Faults()
     faults.choice("reproducible", reproducible, get_args(Reproducible))
     faults.choice("on_loss", on_loss, get_args(OnLoss))
+    every = None if checkpoint_every is None else faults.whole("checkpoint_every", checkpoint_every, 1)
     faults.settle()
     return FitRequest(
         model=model.network.spec, initial=model.network.parameters, loss=model.loss,
         optimizer=model.optimizer_spec(config.rate), standardize=model.standardize, float_targets=model.float_targets,
         train=train, validation=config.validation, test=test, epochs=config.epochs, batch=config.batch, block=config.block,
         seed=config.seed, shuffle=config.shuffle, keep_best=config.keep_best, execution=chosen(execution),
-        reproducible=reproducible, on_loss=on_loss,
+        reproducible=reproducible, on_loss=on_loss, checkpoint_every=every,
     )  # fmt: skip
 
 
-def simulation_request(samples: int, seed: int, execution: Execution | None, on_loss: OnLoss) -> SimulationRequest:
+def simulation_request(
+    samples: int, seed: int, execution: Execution | None, on_loss: OnLoss, checkpoint_every: int | None
+) -> SimulationRequest:
     """The request of ``phalanx.monte_carlo``; raises ``InvalidExperiment`` with all faults."""
     faults = Faults()
     samples = faults.whole("samples", samples, 1, MAX_SAMPLES)
     seed = faults.seed(seed)
     faults.choice("on_loss", on_loss, get_args(OnLoss))
+    every = None if checkpoint_every is None else faults.whole("checkpoint_every", checkpoint_every, 1)
     faults.settle()
-    return SimulationRequest(samples=samples, seed=seed, execution=chosen(execution), on_loss=on_loss)
+    return SimulationRequest(samples=samples, seed=seed, execution=chosen(execution), on_loss=on_loss, checkpoint_every=every)
 
 
 def regression_experiment(samples: int, steps: int, rate: float, seed: int) -> tuple[Model, Rows, Training]:

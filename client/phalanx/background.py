@@ -25,13 +25,23 @@ def submit_fit(
     execution: Execution | None = None,
     reproducible: Reproducible = "any",
     on_loss: OnLoss = "abort",
+    checkpoint_every: int | None = None,
 ) -> DirectoryJob:
     """Start a fit in the background; it goes on when this process and its terminal are gone.
 
     ``output`` names the job's new directory; the rest is as in ``fit``, and so is what is refused. The job has begun when
     this returns.
     """
-    request = fit_request(model, train, config, test=test, execution=execution, reproducible=reproducible, on_loss=on_loss)
+    request = fit_request(
+        model,
+        train,
+        config,
+        test=test,
+        execution=execution,
+        reproducible=reproducible,
+        on_loss=on_loss,
+        checkpoint_every=checkpoint_every,
+    )
     return _submit(request, path_of(output))
 
 
@@ -42,9 +52,10 @@ def submit_simulation(
     seed: int = 42,
     execution: Execution | None = None,
     on_loss: OnLoss = "abort",
+    checkpoint_every: int | None = None,
 ) -> DirectoryJob:
     """Start a simulation in the background, as ``submit_fit`` does with a fit."""
-    return _submit(simulation_request(samples, seed, execution, on_loss), path_of(output))
+    return _submit(simulation_request(samples, seed, execution, on_loss, checkpoint_every), path_of(output))
 
 
 def _submit(request: Request, directory: Path) -> DirectoryJob:

@@ -70,21 +70,38 @@ class Client:
         execution: Execution | None = None,
         reproducible: Reproducible = "any",
         on_loss: OnLoss = "abort",
+        checkpoint_every: int | None = None,
     ) -> "ServiceJob":
         """Queue a fit; what ``phalanx.fit`` refuses is refused here. A cluster file is one of the service's machine.
 
         The rows travel only if the service does not have them.
         """
-        request = fit_request(model, train, config, test=test, execution=execution, reproducible=reproducible, on_loss=on_loss)
+        request = fit_request(
+            model,
+            train,
+            config,
+            test=test,
+            execution=execution,
+            reproducible=reproducible,
+            on_loss=on_loss,
+            checkpoint_every=checkpoint_every,
+        )
         document, held = requests.fit_to_document(request)
         self._calls.put(held)
         return ServiceJob(self, self._calls.submit("SubmitFit", document).job)
 
     def submit_simulation(
-        self, *, samples: int, seed: int = 42, execution: Execution | None = None, on_loss: OnLoss = "abort"
+        self,
+        *,
+        samples: int,
+        seed: int = 42,
+        execution: Execution | None = None,
+        on_loss: OnLoss = "abort",
+        checkpoint_every: int | None = None,
     ) -> "ServiceJob":
         """Queue a simulation."""
-        document, _ = requests.simulation_to_document(simulation_request(samples, seed, execution, on_loss))
+        request = simulation_request(samples, seed, execution, on_loss, checkpoint_every)
+        document, _ = requests.simulation_to_document(request)
         return ServiceJob(self, self._calls.submit("SubmitSimulation", document).job)
 
     def jobs(self) -> "list[ServiceJob]":

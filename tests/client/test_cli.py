@@ -122,7 +122,8 @@ def test_what_is_not_a_whole_number_is_refused(asked: Api, text: str) -> None:
 def test_a_simulation_is_passed_on(asked: Api, tmp_path: Path) -> None:
     run("simulate", "--samples", "100", "--seed", "7", "--workers", "2", "--chunk", "1e1", "--output", str(tmp_path / "job"))
     assert {**asked.named, "progress": None} == {
-        "samples": 100, "seed": 7, "execution": Local(workers=2, chunk=10), "on_loss": "abort", "output": tmp_path / "job",
+        "samples": 100, "seed": 7, "execution": Local(workers=2, chunk=10), "on_loss": "abort",
+        "checkpoint_every": None, "output": tmp_path / "job",
         "progress": None,
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A run that a test may kill: ``python -m tests.system.durable FOLDER [GROUP]`` fits and goes on."""
+"""A run that a test may kill: ``python -m tests.system.durable JOB [GROUP]`` fits, or goes on with what was begun."""
 
 import dataclasses
 import sys
@@ -44,18 +44,22 @@ def simulate(request: SimulationRequest, output: Path | None = None, resume: Che
 
 
 def newest(output: Path) -> Checkpoint | None:
-    """What an output directory has to go on from."""
+    """What a job's directory has to go on from."""
     return CheckpointStore(output / "checkpoints").newest()
 
 
+def long_request(execution: Execution) -> FitRequest:
+    """A fit that a test may kill at leisure."""
+    return fit_request(epochs=LONG, checkpoint_every=100, execution=execution)
+
+
 def main() -> None:
-    folder = Path(sys.argv[1])
+    job = Path(sys.argv[1])
     execution: Execution = phalanx.cluster(sys.argv[2]) if len(sys.argv) > 2 else phalanx.local(workers=1)
-    parts = sorted(folder.glob("part-*"))
-    resume = newest(parts[-1]) if parts else None
-    request = fit_request(epochs=LONG, checkpoint_every=100, execution=execution)
-    outcome = fit(request, folder / f"part-{len(parts)}", resume)
-    (folder / "digest").write_text(outcome.digest)
+    if job.exists():
+        phalanx.resume(job, execution)
+    else:
+        fit(long_request(execution), job)
 
 
 if __name__ == "__main__":

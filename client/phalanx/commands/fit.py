@@ -40,6 +40,7 @@ def fit(
     cluster: options.Cluster = None,
     reproducible: of_fit.ReproducibleOption = "any",
     on_loss: options.OnLossOption = "abort",
+    checkpoint_every: options.CheckpointEvery = None,
     output: options.Output = None,
     background: options.Background = False,
     as_json: options.Json = False,
@@ -52,9 +53,8 @@ def fit(
     problems = Problems()
     where = problems.attempt(lambda: execution(workers=workers, cluster=cluster, device=device, dtype=dtype))
     model = ModelOptions(
-        hidden=hidden, activation=activation, loss=loss, optimizer=optimizer, clip=clip,
-        standardize=standardize, seed=seed,
-    )  # fmt: skip
+        hidden=hidden, activation=activation, loss=loss, optimizer=optimizer, clip=clip, standardize=standardize, seed=seed
+    )
     steps = TrainingOptions(
         validation=validation, test=test, epochs=epochs, batch=batch, rate=rate, block=block,
         keep_best=keep_best, seed=seed,
@@ -65,7 +65,10 @@ def fit(
     problems.settle()
     assert wanted is not None
     values = (wanted.model, wanted.train, wanted.config)
-    named = {"test": wanted.test, "execution": where, "reproducible": reproducible, "on_loss": on_loss}
+    named = {
+        "test": wanted.test, "execution": where, "reproducible": reproducible, "on_loss": on_loss,
+        "checkpoint_every": checkpoint_every,
+    }  # fmt: skip
     if directory is not None:
         announce(submit_fit(*values, **named, output=directory), as_json)  # type: ignore[arg-type]
         return

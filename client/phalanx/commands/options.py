@@ -65,6 +65,13 @@ Output = Annotated[
         metavar="DIR", rich_help_panel=RESULT, help="A new directory for run-manifest.json, status.json and result.json."
     ),
 ]
+CheckpointEvery = Annotated[
+    int | None,
+    typer.Option(
+        "--checkpoint-every", parser=whole_number, metavar="N", rich_help_panel=RESULT,
+        help="Updates (of a simulation, samples) from one checkpoint in --output DIR to the next. (default: by what they cost)",
+    ),
+]  # fmt: skip
 Json = Annotated[
     bool, typer.Option("--json", rich_help_panel=RESULT, help="Print the result as JSON, as in result.json, and nothing else.")
 ]

@@ -30,6 +30,7 @@ def regression(
     dtype: options.Precision = None,
     cluster: options.Cluster = None,
     on_loss: options.OnLossOption = "abort",
+    checkpoint_every: options.CheckpointEvery = None,
     output: options.Output = None,
     background: options.Background = False,
     as_json: options.Json = False,
@@ -39,12 +40,23 @@ def regression(
     where = execution(workers=workers, cluster=cluster, device=device, dtype=dtype)
     if background:
         model, rows, config = regression_experiment(samples, steps, rate, seed)
-        announce(submit_fit(model, rows, config, execution=where, on_loss=on_loss, output=directory_of(output)), as_json)
+        announce(
+            submit_fit(
+                model,
+                rows,
+                config,
+                execution=where,
+                on_loss=on_loss,
+                checkpoint_every=checkpoint_every,
+                output=directory_of(output),
+            ),
+            as_json,
+        )
         return
     with shown(quiet, sys.stderr) as listener:
         fitted = api.regression(
-            samples=samples, steps=steps, rate=rate, seed=seed, execution=where, on_loss=on_loss, output=output,
-            progress=listener,
+            samples=samples, steps=steps, rate=rate, seed=seed, execution=where, on_loss=on_loss,
+            checkpoint_every=checkpoint_every, output=output, progress=listener,
         )  # fmt: skip
     print_result(fitted.document(), f"{fitted.summary()}\n{coefficients(fitted)}", as_json)
 

@@ -33,6 +33,7 @@ def simulate(
     cluster: options.Cluster = None,
     chunk: Chunk = None,
     on_loss: options.OnLossOption = "abort",
+    checkpoint_every: options.CheckpointEvery = None,
     output: options.Output = None,
     background: options.Background = False,
     as_json: options.Json = False,
@@ -44,10 +45,25 @@ def simulate(
     )
     if background:
         announce(
-            submit_simulation(samples=samples, seed=seed, execution=where, on_loss=on_loss, output=directory_of(output)),
+            submit_simulation(
+                samples=samples,
+                seed=seed,
+                execution=where,
+                on_loss=on_loss,
+                checkpoint_every=checkpoint_every,
+                output=directory_of(output),
+            ),
             as_json,
         )
         return
     with shown(quiet, sys.stderr) as listener:
-        found = api.monte_carlo(samples=samples, seed=seed, execution=where, on_loss=on_loss, output=output, progress=listener)
+        found = api.monte_carlo(
+            samples=samples,
+            seed=seed,
+            execution=where,
+            on_loss=on_loss,
+            checkpoint_every=checkpoint_every,
+            output=output,
+            progress=listener,
+        )
     print_result(found.document(), found.summary(), as_json)
