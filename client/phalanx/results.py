@@ -276,7 +276,8 @@ def describe_member(member: MemberReport) -> str:
         work = f"{member.samples:,} samples"
     else:
         work = f"{member.rows or 0:,} rows in {member.updates or 0:,} updates"
-    return f"{member.name} ({member.backend}, {member.device}): {work}"
+    lost = f", lost {member.losses} time{'' if member.losses == 1 else 's'}" if member.losses else ""
+    return f"{member.name} ({member.backend}, {member.device}): {work}{lost}"
 
 
 def describe_seconds(seconds: FitSeconds | SimulationSeconds) -> str:

@@ -120,14 +120,18 @@ class Lockstep:
         for member, span in shares:
             if member.local:
                 self._vouch(member, span)
-        for name in gone:  # lost after this was planned
-            found += self._hand_over(name)
-        return found + self._commit_if_complete()
+        return found + self._hand_over(gone) + self._commit_if_complete()  # those who were lost after this was planned
 
     def handle(self, event: Event) -> list[Instruction]:
         """The only door that changes state."""
         if self._ended:
             return []
+        try:
+            return self._follow(event)
+        except PhalanxError as error:
+            return self._abort(error)
+
+    def _follow(self, event: Event) -> list[Instruction]:
         match event:
             case Lost():
                 return self._lose(event)
@@ -137,10 +141,7 @@ class Lockstep:
                 self.update = event.update + 1
                 return self.begin()
             case Replied():
-                try:
-                    return self._accept(event) or self._commit_if_complete()
-                except PhalanxError as error:
-                    return self._abort(error)
+                return self._accept(event) or self._commit_if_complete()
 
     def _is_there(self, member: Member) -> bool:
         """Whether this life of the member goes on."""
@@ -190,14 +191,15 @@ class Lockstep:
         told = Tell(kind="lost", member=event.member, update=self.update, reason=event.error.message)
         if self._ledger is None or self._committing:
             return [told]
-        following = self._hand_over(event.member)
+        following = self._hand_over([event.member])
         work = [found for found in following if not isinstance(found, Tell)]  # first, since it is waited for
         return [*work, told, *(found for found in following if isinstance(found, Tell)), *self._commit_if_complete()]
 
-    def _hand_over(self, name: str) -> list[Instruction]:
-        """Ask others for what a lost member still owes in this update."""
+    def _hand_over(self, names: Sequence[str]) -> list[Instruction]:
+        """Ask others for what lost members still owe in this update."""
         assert self._ledger is not None
-        owed = self._ledger.lose(name)
+        owed_by = {name: self._ledger.lose(name) for name in names}  # all, before one of them is asked in its next life
+        owed = blocks.merge_ranges(sorted(span for spans in owed_by.values() for span in spans))
         if not owed:
             return []
         if not self._there:
@@ -218,10 +220,12 @@ class Lockstep:
                 found.append(self._send(heir, span))
         self.attempt += 1
         found += [Part(update=self.update, ranges=tuple(ranges.items()), attempt=self.attempt) for ranges in own]
-        taken = sum(hi - lo for lo, hi in owed)
-        names = ", ".join(dict.fromkeys(heirs[index].name for index, _ in pieces))
-        reason = f"{taken} of its blocks went to {names}"
-        return [*found, Tell(kind="rebalanced", member=name, update=self.update, reason=reason)]
+        to_whom = ", ".join(dict.fromkeys(heirs[index].name for index, _ in pieces))
+        for name, spans in owed_by.items():
+            if spans:
+                reason = f"{sum(hi - lo for lo, hi in spans)} of its blocks went to {to_whom}"
+                found.append(Tell(kind="rebalanced", member=name, update=self.update, reason=reason))
+        return found
 
     def _join(self, event: Joined) -> list[Instruction]:
         member = self._known.get(event.member)

@@ -22,7 +22,17 @@ from phalanx_proto.jobs import Event, EventKind, EventListener, OnLoss
 from phalanx_worker.inventory import Inventory
 
 PERMANENT = (AdmissionRefused, InvalidRequest, ProgramRefused, Unauthorized)
-"""Refusals that another attempt would only repeat."""
+PERMANENT_FAILURES = frozenset({
+    "changed_key", "unknown_key", "refused_key", "bad_configuration", "no_executable", "not_executable", "old_python",
+    "not_phalanx", "incomplete", "no_login",
+})  # fmt: skip
+"""Kinds of ``attempt.Failure`` that somebody must mend first."""
+
+
+def is_permanent(error: PhalanxError) -> bool:
+    """Whether another attempt would only be refused again."""
+    return isinstance(error, PERMANENT) or error.details.get("failure") in PERMANENT_FAILURES
+
 
 Bind = Callable[[RemoteWorker], Awaitable[None]]
 """Makes a started and admitted worker ready to compute; raises what keeps it out."""
@@ -132,7 +142,7 @@ class Membership:
         await self.remote.drop(name)
 
     def _note_absence(self, name: str, error: PhalanxError) -> None:
-        if isinstance(error, PERMANENT):
+        if is_permanent(error):
             return self._refuse(name, _told(error))
         self.standings[name].reason = error.message.partition("\n")[0]
         self.tell("lost", name, error.message)
@@ -161,7 +171,7 @@ class Membership:
     def lost(self, worker: RemoteWorker, error: PhalanxError) -> None:
         """A member was lost during the run: end what is left of it, and bring it back."""
         standing = self.standings[worker.name]
-        standing.state, standing.reason = "lost", error.message.partition("\n")[0]
+        standing.reason = error.message.partition("\n")[0]
         standing.losses += 1
         if time.monotonic() - standing.since > self.backoff.settled:
             standing.tried = 0
@@ -180,9 +190,9 @@ class Membership:
             self.tell("rejoining", name, f"attempt {standing.tried} of {self.backoff.attempts}: {standing.reason}")
             try:
                 worker = await self._brought_back(self._records[name])
-            except PERMANENT as error:
-                return self._refuse(name, _told(error))
             except PhalanxError as error:
+                if is_permanent(error):
+                    return self._refuse(name, _told(error))
                 standing.reason = error.message.partition("\n")[0]
             except Exception as error:  # a fault of ours must not pass for a machine that is not there
                 return self._refuse(name, f"{type(error).__name__}: {error}")

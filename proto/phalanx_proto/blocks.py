@@ -66,6 +66,17 @@ def split_even(lo: int, hi: int, slots: int, turn: int) -> tuple[Range, ...]:
     return tuple((lo + a, lo + b) for a, b in share_blocks(hi - lo, (1,) * slots, turn))
 
 
+def merge_ranges(ranges: Sequence[Range]) -> tuple[Range, ...]:
+    """Sorted, disjoint ranges with those that touch made one."""
+    found: list[Range] = []
+    for lo, hi in ranges:
+        if found and found[-1][1] == lo:
+            found[-1] = (found[-1][0], hi)
+        else:
+            found.append((lo, hi))
+    return tuple(found)
+
+
 def share_ranges(ranges: Sequence[Range], weights: Sequence[int | float], turn: int) -> tuple[tuple[int, Range], ...]:
     """Cut disjoint ``ranges`` among members as ``share_blocks`` does with one: (index of the member, range), left to right.
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from phalanx_proto.blocks import Range, block_count, rows_in
+from phalanx_proto.blocks import Range, block_count, merge_ranges, rows_in
 from phalanx_proto.errors import InvalidRequest, LedgerMismatch
 from phalanx_proto.reduction import gaps
 
@@ -134,11 +134,11 @@ class Ledger:
         asked = self._asked.pop(member, [])
         self._incarnation.pop(member, None)
         self._lost.add(member)
-        return _joined(_common(self.missing(), sorted(asked)))
+        return merge_ranges(_common(self.missing(), sorted(asked)))
 
     def assign(self, share: Share) -> None:
         """Ask blocks that a lost member owed of another; ``InvalidRequest`` if someone else owes or did them."""
-        owed = [asked for ranges in self._asked.values() for asked in ranges] + self._done
+        owed = [(lo, hi) for ranges in self._asked.values() for lo, hi in ranges if lo < hi] + self._done
         inside = 0 <= share.lo < share.hi <= self.plan.blocks
         if not inside or any(lo < share.hi and share.lo < hi for lo, hi in owed):
             raise InvalidRequest(f"blocks [{share.lo}, {share.hi}) of update {self.plan.update} are not free")
@@ -163,17 +163,6 @@ class Ledger:
     def _mismatch(self, member: str, lo: int, hi: int, what: str) -> LedgerMismatch:
         text = f"{member}: update {self.plan.update}: blocks [{lo}, {hi}) {what}"
         return LedgerMismatch(text, run=self.plan.run, member=member, update=self.plan.update, blocks=[lo, hi])
-
-
-def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
-    """Sorted, disjoint ranges with those that touch made one."""
-    found: list[Range] = []
-    for lo, hi in ranges:
-        if found and found[-1][1] == lo:
-            found[-1] = (found[-1][0], hi)
-        else:
-            found.append((lo, hi))
-    return tuple(found)
 
 
 def _common(some: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:

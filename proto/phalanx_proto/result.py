@@ -66,7 +66,7 @@ def finite(value: float | None) -> float | None:
 
 
 def _members(members: Sequence[MemberReport], *work: str) -> list[dict[str, Any]]:
-    names = ("name", "backend", "device", *work, "compute_seconds", "resident")
+    names = ("name", "backend", "device", *work, "compute_seconds", "resident", "losses", "incarnation")
     return [{name: getattr(member, name) for name in names} for member in members]
 
 

@@ -47,6 +47,7 @@ def test_the_document_of_a_fit(make_fitted: Callable[..., Fitted]) -> None:
     assert [record["epoch"] for record in document["history"]] == [0, 1, 2]
     assert document["members"][1] == {
         "name": "far", "backend": "cuda", "device": "H200", "rows": 6, "updates": 3, "compute_seconds": None, "resident": None,
+        "losses": None, "incarnation": None,
     }  # fmt: skip
     assert make_fitted().document()["test"] is None
 

@@ -155,7 +155,7 @@ def test_the_result_of_a_fit(outcome: FitOutcome) -> None:
     assert document["members"] == [
         {
             "name": "a", "backend": "cpu", "device": "K", "rows": 12, "updates": 4, "compute_seconds": 0.25,
-            "resident": None,
+            "resident": None, "losses": None, "incarnation": None,
         }
     ]  # fmt: skip
     assert document["seconds"] == {"setup": 1.0, "updates": 2.0, "validation": None, "total": 3.5}

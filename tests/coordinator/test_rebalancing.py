@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx_coordinator.instructions import (
@@ -229,6 +229,33 @@ def test_the_only_one_is_asked_again_in_its_next_life() -> None:
     assert group.handle(reply(send("b", 0, 0, 12, 2), schedule())) == [Commit(update=0)]
 
 
+def test_blocks_around_a_member_without_any_go_on_as_one_range() -> None:
+    plan = schedule(rows=8, batch=4)
+    members = [Member(name="a", weight=3), Member(name="b", weight=0.01), Member(name="d", weight=4)]
+    group = machine(*members, plan=plan)
+    for found in group.begin():  # in turn 0 everybody has work
+        assert isinstance(found, Send)
+        group.handle(reply(found, plan))
+    assert sends(group.handle(Committed(update=0))) == [("a", 0, 2), ("d", 2, 4)]
+    assert sends(group.handle(gone("a"))) == [("d", 0, 2)]
+    assert sends(group.handle(gone("d"))) == [("b", 0, 4)]
+
+
+def test_two_lives_that_ended_before_the_plan_was_used_and_one_that_is_back() -> None:
+    plan = schedule(rows=36)
+    group = machine(Member(name="here", weight=1, local=True), *remote("a", "b"), plan=plan)
+    group.begin()
+    for name, lo, hi in (("a", 4, 8), ("b", 8, 12)):
+        group.handle(reply(send(name, 0, lo, hi), plan))
+    assert group.ahead() == Part(update=1, ranges=(("here", (0, 4)),))
+    group.handle(gone("a"))
+    group.handle(gone("b"))
+    group.handle(Joined(member="b", incarnation=2))
+    found = group.handle(Committed(update=0))
+    assert found[1] == Part(update=1, ranges=(("here", (4, 12)),), attempt=1)
+    assert group.handle(Committed(update=1))[0] == send("b", 2, 6, 12, 2)
+
+
 def test_who_is_absent_at_the_beginning_may_join_later() -> None:
     group = machine(*remote("a", "b"), absent=["b"])
     assert sends(group.begin()) == [("a", 0, 12)]
@@ -328,6 +355,7 @@ class Group:
 groups = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=5)
 
 
+@settings(max_examples=300)
 @given(
     groups, st.integers(1, 60), st.integers(1, 25), st.integers(1, 4), st.integers(1, 4), st.integers(0, 30),
     st.randoms(use_true_random=False),

@@ -222,6 +222,8 @@ class Stream:
 
     def _happen(self, fault: Fault, parts: list[Any], wait: float) -> tuple[list[Any], float]:
         """What is said now, and when."""
+        if not parts:  # it is dead already
+            return parts, wait
         first = max(len(parts) // 2, 1) if fault.phase == "replying" else len(parts) if fault.phase == "replied" else 0
         moment = {"asked": 0.0, "computing": wait / 2, "replying": wait, "replied": wait + 1e-4}[fault.phase]
         match fault.kind:

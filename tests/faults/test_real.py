@@ -76,7 +76,10 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     wanted = unbroken(60)
     Injector([Fault(member="b", update=10, phase="computing", kind="kill")]).install(monkeypatch)
 
+    states: set[tuple[str, str]] = set()
+
     def patient(progress: Progress) -> None:  # long enough for the new process to be there before the end
+        states.update((member.name, member.state) for member in progress.members)
         if "joined" not in kinds(events, "b") and progress.done > 12:
             time.sleep(0.02)
 
@@ -86,6 +89,7 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     lost = next(event for event in events if event.kind == "lost")
     assert lost.update == 10
     assert lost.reason.startswith("worker b was ended by SIGKILL")
+    assert states == {("a", "computing"), ("b", "computing"), ("b", "lost"), ("b", "rejoining"), ("c", "computing")}
     b = next(member for member in fitted.members if member.name == "b")
     assert (b.losses, b.incarnation) == (1, 2)
     assert b.updates is not None and 10 < b.updates < 480

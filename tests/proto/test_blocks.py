@@ -131,3 +131,8 @@ def test_ranges_that_lie_apart_are_cut_like_one(gaps: list[int], weights: list[i
     for member, (lo, hi) in enumerate(shares):
         assert sum(b - a for owner, (a, b) in pieces if owner == member) == hi - lo
     assert len(pieces) <= len(ranges) + len(weights) - 1
+
+
+def test_ranges_that_touch_become_one() -> None:
+    assert blocks.merge_ranges([(0, 2), (2, 3), (5, 6), (6, 9)]) == ((0, 3), (5, 9))
+    assert blocks.merge_ranges([]) == ()

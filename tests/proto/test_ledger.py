@@ -127,3 +127,14 @@ def test_any_plan_of_shared_blocks_adds_up(rows: int, block: int, weights: list[
         if lo < hi:
             ledger.accept(name, 1, turn, lo, hi, real, float(real))
     assert ledger.complete and sum(ledger.rows.values()) == rows
+
+
+def test_an_empty_share_is_in_nobodys_way() -> None:
+    shares = [Share(member="a", incarnation=1, lo=0, hi=2), Share(member="b", incarnation=1, lo=2, hi=2)]
+    shares.append(Share(member="c", incarnation=1, lo=2, hi=4))
+    ledger = Ledger(Plan(run="run", update=0, rows=4, block=1, shares=tuple(shares)))
+    assert ledger.lose("a") == ((0, 2),)
+    ledger.assign(Share(member="c", incarnation=1, lo=0, hi=2))
+    assert ledger.lose("c") == ((0, 4),)
+    ledger.assign(Share(member="b", incarnation=1, lo=0, hi=4))
+    assert ledger.owing() == ("b",)
