@@ -1,7 +1,10 @@
 """What a runner does with its job's directory: take it over, carry the request out, say how it ended."""
 
 import asyncio
+import contextlib
+import os
 import signal
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -27,7 +30,15 @@ def run(path: Path, handed_on: int | None) -> int:
     except PhalanxError as error:
         print(f"coordinator: {error.message}", file=sys.stderr, flush=True)
         return error.exit_code
+    keep_awake()
     return asyncio.run(_run(directory))
+
+
+def keep_awake() -> None:
+    """On macOS, keep the machine from falling asleep for want of a user as long as this process is there."""
+    if sys.platform == "darwin":
+        with contextlib.suppress(OSError):
+            subprocess.Popen(["caffeinate", "-i", "-w", str(os.getpid())], stdin=subprocess.DEVNULL)
 
 
 async def _run(directory: JobDirectory) -> int:

@@ -49,12 +49,20 @@ def require_job(directory: Path) -> Path:
     manifest = read_json(path, MANIFEST)
     found = manifest.get("format")
     if not isinstance(found, int) or found < 1:
-        raise InvalidJob(f"{MANIFEST} of {path} is damaged: it has no format; nothing was changed there")
+        raise damaged(path, MANIFEST, "it has no format")
     if found > FORMAT:
         raise InvalidJob(
             f"the job directory {path} has the format {found}, and this version reads up to {FORMAT}: use a newer Phalanx"
         )
     return path
+
+
+def damaged(directory: Path, name: str, how: str) -> InvalidJob:
+    """The error of a file that cannot be read, with what to do."""
+    step = "put a sound copy in its place, or submit the job again with a new --output"
+    if name == STATUS:
+        step = "move it away, and phalanx resume goes on from the newest checkpoint"
+    return InvalidJob(f"{name} of {directory} is damaged: {how}; nothing was changed there; {step}")
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any]:
@@ -63,14 +71,15 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
         found = json.loads((directory / name).read_bytes())
     except FileNotFoundError:
         raise InvalidJob(
-            f"job {directory.name} has no {name}: {directory} was not written whole, or by another version"
+            f"job {directory.name} has no {name}: {directory} was not written whole, or by another version; submit it again, "
+            "with a new --output"
         ) from None
     except OSError as error:
         raise InvalidJob(f"{name} of {directory} cannot be read: {error.strerror}") from None
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise InvalidJob(f"{name} of {directory} is damaged: it is not a JSON document; nothing was changed there")
+        raise damaged(directory, name, "it is not a JSON document")
     return found
 
 
@@ -82,15 +91,18 @@ def read_arrays(directory: Path, name: str) -> dict[str, NDArray[Any]]:
     except FileNotFoundError:
         return {}
     except Exception as error:  # zip files fail in many ways
-        raise InvalidJob(f"{name} of {directory} is damaged: {error}; nothing was changed there") from None
+        raise damaged(directory, name, str(error)) from None
 
 
 def confirmed_status(directory: Path) -> JobStatus:
     """The last status that a coordinator wrote; raises ``InvalidJob``."""
+    if not (directory / STATUS).exists():  # it was lost, or the job was submitted in the moment of a power cut
+        kind = str(read_json(directory, MANIFEST).get("kind", "fit"))
+        return JobStatus(job=directory.name, kind=kind, state="QUEUED")
     try:
         return JobStatus.from_document({"job": directory.name, "kind": "fit", **read_json(directory, STATUS)})
     except CorruptData as error:
-        raise InvalidJob(f"{STATUS} of {directory} is damaged: {error.message}; nothing was changed there") from None
+        raise damaged(directory, STATUS, error.message) from None
 
 
 def read_status(directory: Path) -> JobStatus:

@@ -353,6 +353,15 @@ def test_what_is_no_job_is_refused_and_left_alone(tmp_path: Path, spoil: Any, me
     assert {path.name: path.read_bytes() for path in (tmp_path / "job").glob("*")} == before
 
 
+def test_a_job_whose_status_is_gone_can_be_taken_over(tmp_path: Path) -> None:
+    create(tmp_path).close()
+    (tmp_path / "job" / "status.json").unlink()
+    status = job_files.read_status(tmp_path / "job")
+    assert (status.kind, status.state) == ("simulation", "COORDINATOR_OFFLINE")
+    HELD.append(JobDirectory.open(tmp_path / "job"))
+    assert HELD[-1].request() == REQUEST
+
+
 def test_another_users_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create(tmp_path).close()
     me = os.getuid()

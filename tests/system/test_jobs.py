@@ -170,6 +170,26 @@ def test_a_fit_in_the_background_gives_the_digest_of_one_in_front(job: Path) -> 
     phalanx.shutdown()
 
 
+@pytest.mark.slow
+def test_a_fit_that_was_killed_goes_on_elsewhere_to_the_same_digest(job: Path) -> None:
+    parts = phalanx.datasets.synthetic(100, 8, 3, seed=1).partition(validation=0.2, test=0.2, seed=4)
+    model = phalanx.classifier(phalanx.mlp(8, [16], 3, seed=5))
+    config = phalanx.training(epochs=3000, batch=25, rate=0.01, block=4)
+    unbroken = phalanx.fit(model, parts.train, config, execution=phalanx.local(1))
+    phalanx.shutdown()
+    handle = phalanx.submit_fit(model, parts.train, config, execution=phalanx.local(1), output=job)
+    wait_for(lambda: any(event.kind == "checkpoint" for event in handle.events()), "no checkpoint was written")
+    os.kill(handle.status().pid or 0, signal.SIGKILL)
+    wait_for(lambda: handle.status().state == "COORDINATOR_OFFLINE", "it is not offline")
+    ran = command_line("resume", "--job", job, "--workers", "2", "--json", "--quiet")
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    assert (result["digest"], result["level"], result["updates"]) == (unbroken.digest, "bitwise", unbroken.updates)
+    kinds = [event.kind for event in handle.events() if event.kind != "checkpoint"]
+    assert kinds == ["started", "started", "resumed", "complete"]
+    assert phalanx.load(job).digest == unbroken.digest
+
+
 def test_what_is_refused_is_refused_before_there_is_a_directory(job: Path) -> None:
     parts = phalanx.datasets.iris().partition(seed=1)
     model = phalanx.classifier(phalanx.mlp(5, [8], 3, seed=42))

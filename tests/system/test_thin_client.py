@@ -31,6 +31,12 @@ def test_neither_does_all_that_needs_no_engine() -> None:
     assert [name for name in (*ROLES, *HEAVY) if name in loaded] == []
 
 
+def test_a_client_of_a_service_needs_grpc_and_nothing_that_computes() -> None:
+    loaded = modules_after("import phalanx.calls, phalanx.tunnel")
+    assert {"grpc", "google.protobuf"} <= loaded
+    assert [name for name in (*ROLES, *HEAVY) if name in loaded - {"grpc", "google.protobuf"}] == []
+
+
 def test_the_coordinator_of_this_process_never_loads_jax() -> None:
     loaded = modules_after("import phalanx.embedded")
     assert "phalanx_coordinator.session" in loaded
