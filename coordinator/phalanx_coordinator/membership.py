@@ -171,7 +171,7 @@ class Membership:
     def lost(self, worker: RemoteWorker, error: PhalanxError) -> None:
         """A member was lost during the run: end what is left of it, and bring it back."""
         standing = self.standings[worker.name]
-        standing.reason = error.message.partition("\n")[0]
+        standing.state, standing.reason = "lost", error.message.partition("\n")[0]
         standing.losses += 1
         if time.monotonic() - standing.since > self.backoff.settled:
             standing.tried = 0
