@@ -141,7 +141,7 @@ def fill(request: dict[str, Any], directory: Path, incoming: Path) -> Path:
     python = environment / "bin" / "python"
     uv = find_uv()
     wheel = incoming / Path(request["wheel"]).name
-    if not usable(python):
+    if not usable(python) or not (uv or python.with_name("pip").exists()):
         say(step=f"making a virtual environment with {'uv' if uv else 'venv'}")
         make = (
             [uv, "venv", "--quiet", "--clear", "--python", sys.executable] if uv else [sys.executable, "-m", "venv", "--clear"]

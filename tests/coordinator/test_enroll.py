@@ -71,22 +71,15 @@ def test_a_machine_is_enrolled_and_proved_by_a_handshake(far: FarMachine, tmp_pa
 
 def test_enrolling_again_renews_the_same_record(far: FarMachine, tmp_path: Path, unproved: list[WorkerRecord]) -> None:
     path = tmp_path / "group.toml"
-    run(Enrolment(host="atlas", into=path, slots=3))
+    run(Enrolment(host="atlas", into=path, slots=3, directory="~/elsewhere"))
     path.write_text("# mine\n" + path.read_text() + "weight = 2  # twice\n")
-    found, told = run(Enrolment(host="atlas", into=path, directory=None))
+    found, told = run(Enrolment(host="atlas", into=path))
     assert path.read_text().startswith("# mine\n") and "weight = 2  # twice" in path.read_text()
     (record,) = read_cluster(path).workers
     assert (record.slots, record.weight) == (3, 2.0) and found.record == record
+    assert record.python == str(far.home / "elsewhere/venv/bin/python") and not far.environment.exists()
     assert told[0].startswith("will renew the environment") and "making a virtual environment with uv" not in told
     assert len([line for line in far.installed() if line.startswith("venv")]) == 1
-
-
-def test_a_record_keeps_its_place(far: FarMachine, tmp_path: Path, unproved: list[WorkerRecord]) -> None:
-    path = tmp_path / "group.toml"
-    run(Enrolment(host="atlas", into=path, directory="~/elsewhere"))
-    run(Enrolment(host="atlas", into=path))
-    assert read_cluster(path).workers[0].python == str(far.home / "elsewhere/venv/bin/python")
-    assert not far.environment.exists()
 
 
 def test_slots_are_what_the_machine_has(far: FarMachine, unproved: list[WorkerRecord]) -> None:
@@ -166,15 +159,15 @@ def test_removing_takes_the_environment_and_then_the_record(
 ) -> None:
     path = tmp_path / "group.toml"
     run(Enrolment(host="atlas", into=path))
-    told: list[str] = []
-    assert asyncio.run(enroll.remove("atlas", path, told.append))
-    assert told[0].startswith("will remove ") and not far.environment.exists()
-    assert "atlas" not in path.read_text()
-    run(Enrolment(host="atlas", into=path))
+    text, mark, told = path.read_text(), (far.environment / far_side.MARK).read_text(), list[str]()
     (far.environment / far_side.MARK).unlink()
     with pytest.raises(Unavailable, match="not made by phalanx enroll"):
         asyncio.run(enroll.remove("atlas", path, told.append))
-    assert (far.environment / "venv").exists() and "atlas" in path.read_text()
+    assert (far.environment / "venv").exists() and path.read_text() == text
+    (far.environment / far_side.MARK).write_text(mark)
+    assert asyncio.run(enroll.remove("atlas", path, told.append))
+    assert told[0].startswith("will remove ") and not far.environment.exists()
+    assert "atlas" not in path.read_text()
 
 
 def test_what_enroll_did_not_make_is_not_removed(far: FarMachine, tmp_path: Path) -> None:

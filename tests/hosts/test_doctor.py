@@ -13,6 +13,7 @@ from phalanx_coordinator import doctor
 from phalanx_coordinator.cluster import ClusterFile
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.doctor_findings import Examination, StrayReport
+from phalanx_coordinator.doctor_strays import look_for_strays
 from phalanx_coordinator.doctor_table import document, stage, summary
 from phalanx_coordinator.launch import WorkerProcess
 from phalanx_coordinator.remote import RemoteWorker
@@ -22,15 +23,12 @@ from tests.hosts.workers import DEADLINES, with_worker
 from tests.worker.daemons import TOKEN, until
 
 
-async def examination(*records: WorkerRecord, clean: bool = False) -> Examination:
+def examine(*records: WorkerRecord) -> Examination:
     group = ClusterFile(precision="float64", oversubscribe=True, workers=records, path=Path("group.toml"))
-    return await doctor.examine(
-        group, inventory(False), clean=clean, deadlines=DEADLINES, log=lambda worker, line: None, tell=lambda text: None
+    work = doctor.examine(
+        group, inventory(False), clean=False, deadlines=DEADLINES, log=lambda worker, line: None, tell=lambda text: None
     )
-
-
-def examine(*records: WorkerRecord, clean: bool = False) -> Examination:
-    return asyncio.run(examination(*records, clean=clean))
+    return asyncio.run(work)
 
 
 STAGES = ("reached", "host key", "authentication", "executable")
@@ -102,11 +100,10 @@ def test_a_left_over_worker_is_found_and_removed(apart: Lab) -> None:
     try:
         assert stopped.status() == psutil.STATUS_STOPPED
         record = apart.record("alpha")
-        finding = examine(record).findings[0]
-        (stray,) = finding.strays.left
-        assert (stray.kind, stray.stopped) == ("daemon", True) and finding.can_join
-        finding = examine(record, clean=True).findings[0]
-        assert finding.strays.removed == (stray.pid,) and finding.strays.left == ()
+        (stray,) = asyncio.run(look_for_strays(record, False)).left
+        assert (stray.kind, stray.stopped) == ("daemon", True)
+        report = asyncio.run(look_for_strays(record, True))
+        assert report.removed == (stray.pid,) and report.left == ()
         until(lambda: not stopped.is_running() or stopped.status() == psutil.STATUS_ZOMBIE)
     finally:
         if stopped.is_running():
@@ -119,8 +116,8 @@ def test_the_workers_of_a_living_run_are_no_strays(apart: Lab) -> None:
 
     async def look(process: WorkerProcess, worker: RemoteWorker) -> tuple[StrayReport, set[int], set[int]]:
         living = {process.pid for process in machine.processes()}
-        found = await examination(apart.record("alpha", name="again"), clean=True)
-        return found.findings[0].strays, living, {process.pid for process in machine.processes()}
+        report = await look_for_strays(apart.record("alpha"), clean=True)
+        return report, living, {process.pid for process in machine.processes()}
 
     report, before, after = with_worker(apart.record("alpha"), look)
     assert report == StrayReport() and before and before <= after
