@@ -40,7 +40,7 @@ settings.load_profile("phalanx")
 STARTED = time.time() - 1.0
 HERE = Path(__file__).parent
 GUARDED = ("coordinator", "faults", "hosts", "system", "worker")
-PACKAGES = ("phalanx", "phalanx_coordinator", "phalanx_worker")
+WORKER = "phalanx_worker"
 SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_SECONDS = 5.0
 
@@ -50,11 +50,14 @@ Trace = int | Path
 
 def is_worker(command: list[str]) -> bool:
     """``python … -m phalanx_worker…`` and its like."""
-    return any(flag == "-m" and module.split(".")[0] in PACKAGES for flag, module in pairwise(command))
+    return any(flag == "-m" and module.split(".")[0] == WORKER for flag, module in pairwise(command))
 
 
 def is_ours(process: psutil.Process) -> bool:
-    """Started by this run; an orphan of ours that was given a bare environment counts, whoever started it."""
+    """Started by this run; an orphaned worker that was given a bare environment counts, whoever started it.
+
+    The coordinator of a job in the background is an orphan on purpose: without our mark it is somebody's work.
+    """
     environment = process.environ()
     if MARK in environment:
         return environment[MARK] == RUN
