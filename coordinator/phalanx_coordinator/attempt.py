@@ -14,6 +14,9 @@ FailureKind = Literal[
     "forward_refused", "tunnel_stalled", "tunnel_broken", "ended", "late", "silent", "not_ready",
 ]  # fmt: skip
 
+NOTICED = "noticed at"
+"""In the private part of an error these words follow the next step, and stand before the time and the last words."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:

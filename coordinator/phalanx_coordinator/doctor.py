@@ -5,6 +5,7 @@ measured one after another, since they would measure each other. A ``local`` mem
 """
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 
@@ -55,12 +56,25 @@ class Patient:
             self._note(handshake=self._members.handshakes[name], refusals=compared.refusals, notes=compared.notes)
         except PhalanxError as error:
             self._note(failure=error)
+            if self.finding.failure_kind == "not_ready":  # a backend or slots that are not there
+                await self._look_plainly(machine)
         except TimeoutError:
             late = f"worker {name} had not answered after {PER_MACHINE:.0f} s"
             self._note(failure=OutOfTime(late, worker=name, failure="late"))
         if self.finding.handshake is not None:
             worker = self._members.workers[name]
             self._note(route="engines here" if self.finding.record.transport == "local" else worker.process.route)
+
+    async def _look_plainly(self, machine: Inventory) -> None:
+        """What the machine has, told by a worker with one slot of its CPU, where what the record asks for is not there."""
+        plain = dataclasses.replace(self._daemon, backend="cpu", device=0, slots=1)
+        placement = dataclasses.replace(self._placement, members=(plain,), oversubscribe=True)
+        with contextlib.suppress(PhalanxError, TimeoutError):
+            async with asyncio.timeout(PER_MACHINE):
+                await self._members.start(placement, "doctor")
+            compared = self._members.compare(self._daemon, self._placement, machine)
+            rows = tuple(row for row in compared.refusals if row["field"] != "slots asked")
+            self._note(handshake=self._members.handshakes[plain.name], refusals=rows, notes=compared.notes)
 
     async def measure(self) -> None:
         """Measure the way to it, where there is one."""

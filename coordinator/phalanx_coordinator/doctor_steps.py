@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from phalanx_coordinator.attempt import NOTICED
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.doctor_findings import Finding
 
@@ -15,10 +16,9 @@ def next_step(finding: Finding, file: Path | None) -> str:
     """What the person can do next about a machine that cannot join; empty where there is nothing to say."""
     if finding.failure_kind in _TO_INSTALL and finding.record.transport == "ssh":
         return f"install Phalanx there, into an environment of its own:\n    {enroll_command(finding.record, file)}"
-    if finding.failure is not None:
-        return finding.failure.private
-    if not finding.refusals:
-        return ""
+    told = "" if finding.failure is None else finding.failure.private.partition(NOTICED)[0].strip()
+    if told:
+        return told
     fields = {row["field"] for row in finding.refusals}
     steps = (step for field, step in _STEPS if field in fields)
     return next(steps, lambda finding, file: "")(finding, file)
@@ -41,6 +41,8 @@ def _other_version(finding: Finding, file: Path | None) -> str:
 
 def _no_backend(finding: Finding, file: Path | None) -> str:
     record = finding.record
+    if record.backend == "mps" and finding.handshake is not None and finding.handshake.platform != "Darwin arm64":
+        return f'that machine is no Mac with Apple silicon: write backend = "cpu" for {record.name}'
     if record.backend != "cuda":
         return 'install a plugin of JAX for Metal (jax-mps) into the same Python, or write backend = "cpu"'
     plugin = "if it has an NVIDIA driver (nvidia-smi says so), install JAX's plugin for it into the same Python"

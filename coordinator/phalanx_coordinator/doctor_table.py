@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from phalanx_coordinator.attempt import NOTICED
 from phalanx_coordinator.doctor_findings import Examination, Expected, Finding
 from phalanx_proto.errors import PhalanxError
 
@@ -190,10 +191,17 @@ def _remarks(found: Examination) -> list[str]:
         what += [f"{name}: {row['field']}: wanted {row['wanted']}, found {row['found']}" for row in finding.refusals]
         what += [finding.link_failure] if finding.link_failure else []
         step = found.steps.get(name, "")
-        what += [f"next: {step}"] if step else []
+        what += [f"next: {step}"] if step else _last_words(finding)
         remarks += ["\n".join(what)] if what else []
     notes = [note for finding in found.findings for note in finding.notes]
     return remarks + [f"note: {note}" for note in [*found.notes, *notes]]
+
+
+def _last_words(finding: Finding) -> list[str]:
+    """Where there is no next step, what the worker said is all there is to go by."""
+    if finding.failure is None or not finding.failure.private:
+        return []
+    return ["".join(finding.failure.private.partition(NOTICED)[1:])]
 
 
 def document(found: Examination) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx_coordinator import private_directory, probe, ssh_config
-from phalanx_coordinator.attempt import Attempt, Failure
+from phalanx_coordinator.attempt import NOTICED, Attempt, Failure
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.ssh_config import Destination
 from phalanx_coordinator.ssh_failures import diagnose
@@ -173,7 +173,7 @@ class WorkerProcess:
         since = "" if self._ready_at is None else f", {time.monotonic() - self._ready_at:.1f} s after it was ready"
         words = [*(f"(standard output) {line}" for line in self._noise), *self._lines]
         last = "".join(f"\n    {line}" for line in words)
-        parts = [failure.step, f"noticed at {clock}{since}", f"the last words of {self.name}:{last}" if last else ""]
+        parts = [failure.step, f"{NOTICED} {clock}{since}", f"the last words of {self.name}:{last}" if last else ""]
         return failure.error(self.name, private="\n".join(part for part in parts if part))
 
     async def _how_it_ended(self) -> int | None:

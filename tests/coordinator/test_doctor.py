@@ -71,6 +71,7 @@ def test_each_machine_is_told_for_itself(examined: tuple[Path, Examination, list
     assert 0 < daemon.link.round_trip_median <= daemon.link.round_trip_p95
     assert daemon.link.up > 1e6 and daemon.link.down > 1e6
     assert greedy.failure is not None and "256" in greedy.failure.message
+    assert [row["field"] for row in greedy.refusals] == ["slots"] and "write slots = " in found.steps["greedy"]
     assert pool.handshake.numeric_class == (daemon.handshake and daemon.handshake.numeric_class)
     assert told[0] == "starting 3 workers side by side" and "measuring the way to daemon" in told
     text = summary(found)
@@ -103,6 +104,9 @@ def test_strays_of_a_machine_are_asked_for_once(monkeypatch: pytest.MonkeyPatch)
     workers = tuple(WorkerRecord(name=name, transport="socket", backend="cuda", device=n) for n, name in enumerate("ab"))
     found, _ = examine(ClusterFile(precision="float32", oversubscribe=False, workers=workers), clean=True)
     assert len(asked) == 1 and asked[0][1]
+    if not inventory(True).accelerator("cuda").devices:  # type: ignore[union-attr]
+        assert all("cuda" in finding.refusals[0]["wanted"] for finding in found.findings)
+        assert all(finding.handshake is not None and not finding.can_join for finding in found.findings)
     assert [finding.strays.removed for finding in found.findings] == [(7,), (7,)]
 
 

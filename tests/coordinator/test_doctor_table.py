@@ -142,12 +142,27 @@ def test_a_refusal_has_one_next_step(field: str, words: str) -> None:
     assert words in next_step(well(refusals=(row(field),)), FILE)
 
 
+def test_metal_is_for_macs() -> None:
+    record = dataclasses.replace(SSH, backend="mps")
+    refused = (row("backend"),)
+    assert "no Mac" in next_step(well(record, refusals=refused), FILE)
+    assert "jax-mps" in next_step(well(record, refusals=refused, handshake=handshake(platform="Darwin arm64")), FILE)
+
+
 def test_the_step_of_a_failure_is_the_failures_own() -> None:
     assert next_step(failed("unknown_key", "ssh-keyscan me"), FILE) == "ssh-keyscan me"
     assert "phalanx enroll me@secret-host --name atlas-01" in next_step(failed("not_phalanx", "see"), FILE)
     assert next_step(failed("not_phalanx", "see", HERE), FILE) == "see"
     assert next_step(well(), FILE) == ""
     assert enroll_command(HERE, None, offline=True) == "phalanx enroll HOST --name laptop --offline"
+
+
+def test_without_a_step_the_last_words_are_told() -> None:
+    finding = failed("ended", "noticed at 12:00\nthe last words of atlas-01:\n    out of memory")
+    assert next_step(finding, FILE) == ""
+    assert summary(examined(finding)).endswith("is not well\nnoticed at 12:00\nthe last words of atlas-01:\n    out of memory")
+    stepped = failed("no_host", "try it\nnoticed at 12:00\nthe last words")
+    assert summary(examined(stepped)).endswith("is not well\nnext: try it")
 
 
 def test_the_table() -> None:
