@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from phalanx_coordinator.attempt import NOTICED, Attempt, Failure
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.ssh_config import Destination
 from phalanx_coordinator.ssh_failures import diagnose
-from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.timing import Deadlines, silence_allowed
 from phalanx_coordinator.transport import Launch, Route, plan_launch, routes
 from phalanx_proto.errors import PhalanxError, Unavailable, WorkerLost
 
@@ -58,6 +58,7 @@ class WorkerProcess:
         self._destination: Destination | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._ready_at: float | None = None
+        self._owed = 0
 
     @property
     def pid(self) -> int | None:
@@ -82,6 +83,7 @@ class WorkerProcess:
                 raise self._error(Failure(kind="forward_refused", what=what))
             self._log(self.name, "its machine forwards no sockets; it is started again behind a relay")
             await self._end()
+            self._lines.clear()
 
     async def _start(self, launch: Launch) -> None:
         try:
@@ -135,25 +137,37 @@ class WorkerProcess:
             self._lines.append(text)
             self._log(self.name, text)
 
+    @contextlib.contextmanager
+    def expecting(self, nbytes: int) -> Iterator[None]:
+        """While so many bytes are on their way from a far worker, its beats may be late."""
+        self._owed = 0 if self.record.here else nbytes
+        try:
+            yield
+        finally:
+            self._owed = 0
+
     async def _listen(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         silence = self._deadlines.heartbeat
-        patience = silence
+        patience, heard = silence, time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(patience):
                     line = await _line(self._process.stdout)
             except TimeoutError:
+                allowed = silence_allowed(silence, self._owed)
+                if time.monotonic() - heard < allowed:
+                    continue
                 if patience == silence:  # it may be us who stood still: then what it said meanwhile is here
                     patience = min(SECOND_LOOK, silence / 2)
                     continue
-                what = f"gave no sign of life for {silence:.0f} s; it is stopped, or out of reach"
+                what = f"gave no sign of life for {allowed:.0f} s; it is stopped, or out of reach"
                 self._lose(self._error(Failure(kind="silent", what=what, lost=True)))
                 return
             if not line:
                 self._lose(self._ended(await self._how_it_ended()))
                 return
-            patience = silence
+            patience, heard = silence, time.monotonic()
 
     def _lose(self, error: PhalanxError) -> None:
         if not self.lost.done():

@@ -72,7 +72,8 @@ class NearRelay:
             if not line:
                 return False
             noise += len(line)
-            sink.write(line)
+            if line.strip():
+                sink.write(line)
         return False
 
 

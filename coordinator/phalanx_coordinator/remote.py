@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_coordinator.launch import WorkerProcess
-from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.timing import SLOWEST_LINK, UNDER_WAY, Deadlines
 from phalanx_proto import errors, tensors, wire
 from phalanx_proto.errors import CorruptData, PhalanxError, WorkerLost
 from phalanx_proto.experiment import Sizes
@@ -28,13 +28,21 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.max_send_message_length", 16 << 20),
-    ("grpc.keepalive_time_ms", 2000),
-    ("grpc.keepalive_timeout_ms", 2500),
-    ("grpc.http2.ping_timeout_ms", 2500),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_retries", 0),
 )
+HERE = (("grpc.keepalive_time_ms", 2000), ("grpc.keepalive_timeout_ms", 2500), ("grpc.http2.ping_timeout_ms", 2500))
+"""A peer on this machine that is frozen is given up at once."""
+FAR = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 120_000),
+    ("grpc.http2.ping_timeout_ms", 120_000),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", UNDER_WAY),
+)
+"""On a thin line the answer to a ping waits behind megabytes, so there beats alone tell of life, and what may be under way to
+us is bounded: as much as ssh itself keeps under way, so that a long line is no slower."""
 Result = TypeVar("Result")
 
 
@@ -46,7 +54,8 @@ class RemoteWorker:
         self.process = process
         self.resident: int | None = None
         self._deadlines = deadlines
-        self._channel = aio.insecure_channel(f"unix:{process.socket}", options=OPTIONS)
+        patience = HERE if process.record.here else FAR
+        self._channel = aio.insecure_channel(f"unix:{process.socket}", options=(*OPTIONS, *patience))
         self._stub: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
         self._token = token
         self._train: Any = None
@@ -96,7 +105,8 @@ class RemoteWorker:
         request = messages.MissingBlobsRequest(digests=list(blobs))
         call = self._stub.MissingBlobs(request, timeout=self._deadlines.rpc, metadata=self._metadata)
         for digest in (await self._answer(call)).digests:
-            put = self._stub.PutBlob(_blob(digest, blobs[digest]), timeout=self._deadlines.opening, metadata=self._metadata)
+            allowed = self._deadlines.opening + blobs[digest].nbytes / SLOWEST_LINK
+            put = self._stub.PutBlob(_blob(digest, blobs[digest]), timeout=allowed, metadata=self._metadata)
             await self._answer(put)
 
     async def open(
@@ -133,6 +143,10 @@ class RemoteWorker:
 
     async def collect(self, update: int, reader: wire.NodeReader) -> Receipt:
         """Read the nodes of one update into the reader's buffers."""
+        with self.process.expecting(reader.nbytes):
+            return await self._collect(update, reader)
+
+    async def _collect(self, update: int, reader: wire.NodeReader) -> Receipt:
         while True:
             try:
                 response = await self._train.read()

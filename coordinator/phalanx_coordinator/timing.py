@@ -51,6 +51,17 @@ class Deadlines:
                 raise InvalidRequest(f"deadlines must grow: {name} ({value} s) is not below {later} ({limit} s)")
 
 
+UNDER_WAY = 2 << 20
+"""Bytes that a far worker may have under way to us; a channel of ssh holds as many."""
+SLOWEST_LINK = 100_000
+"""Bytes a second that the link to a far worker must carry."""
+
+
+def silence_allowed(usual: float, owed: int) -> float:
+    """Seconds for which a far worker may be silent while it owes us ``owed`` bytes: its beats wait behind those under way."""
+    return usual + 1.5 * min(owed, UNDER_WAY) / SLOWEST_LINK
+
+
 class UpdatePace:
     """The deadline of the next update, from those that were measured."""
 

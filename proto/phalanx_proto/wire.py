@@ -86,6 +86,8 @@ class NodeReader:
 
     def __init__(self, expected: Iterable[Node], buffers: Mapping[Node, NDArray[np.float64]]) -> None:
         self._waiting = list(expected)
+        self.nbytes = sum(buffers[node].nbytes for node in self._waiting)
+        """Of all the values that are expected."""
         self._assemblers = {
             node: tensors.Assembler(buffers[node].nbytes, out=buffers[node].view(np.uint8).data) for node in self._waiting
         }

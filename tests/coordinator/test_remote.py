@@ -26,7 +26,9 @@ def translated(
         async def close() -> None:
             closed.append(True)
 
-        process: Any = SimpleNamespace(name="b", socket="/nowhere.sock", lost=future, close=close)
+        process: Any = SimpleNamespace(
+            name="b", record=SimpleNamespace(here=True), socket="/nowhere.sock", lost=future, close=close
+        )
         worker = RemoteWorker(process, "t" * 32, "run", 1, Deadlines())
         if lost is not None:
             asyncio.get_running_loop().call_later(0.01, future.set_result, lost)
@@ -71,7 +73,9 @@ def test_a_bare_status_becomes_its_error(monkeypatch: pytest.MonkeyPatch, code: 
 
 def test_bytes_that_are_no_message_are_corrupt() -> None:
     async def story() -> None:
-        process: Any = SimpleNamespace(name="b", socket="/nowhere.sock", lost=asyncio.get_running_loop().create_future())
+        process: Any = SimpleNamespace(
+            name="b", record=SimpleNamespace(here=True), socket="/nowhere.sock", lost=asyncio.get_running_loop().create_future()
+        )
         worker = RemoteWorker(process, "t" * 32, "run", 1, Deadlines())
 
         async def unreadable() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from phalanx_coordinator.timing import Backoff, Deadlines, UpdatePace
+from phalanx_coordinator.timing import UNDER_WAY, Backoff, Deadlines, UpdatePace, silence_allowed
 from phalanx_proto.errors import InvalidRequest
 
 
@@ -58,3 +58,9 @@ def test_attempts_are_further_and_further_apart_and_bounded() -> None:
     backoff = Backoff(first=0.5, factor=2.0, longest=3.0, attempts=5)
     assert [backoff.wait(tried) for tried in range(6)] == [0.5, 1.0, 2.0, 3.0, 3.0, None]
     assert Backoff(attempts=0).wait(0) is None
+
+
+def test_a_far_worker_may_be_silent_for_as_long_as_what_is_under_way_needs() -> None:
+    assert silence_allowed(4.0, 0) == 4.0
+    assert silence_allowed(4.0, 100_000) == 5.5
+    assert silence_allowed(4.0, 10**9) == silence_allowed(4.0, UNDER_WAY) < 40.0
