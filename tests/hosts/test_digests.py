@@ -67,7 +67,9 @@ class Group:
 
 
 @pytest.fixture(scope="module", params=TABLE, ids=lambda row: f"{row.places}-{row.milliseconds:.0f}ms-{row.slots}")
-def group(request: pytest.FixtureRequest, hosts: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+def group(
+    request: pytest.FixtureRequest, hosts: Lab, expected: dict[DType, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Group]:
     """One group for all columns; nothing of it is left on any host."""
     row: Row = request.param
     with ExitStack() as stack:
@@ -81,7 +83,9 @@ def group(request: pytest.FixtureRequest, hosts: Lab, tmp_path_factory: pytest.T
             there = stack.enter_context(hosts.server(host, **closed)) if closed else ()
             options = (*there, *(hosts.delayed(row.milliseconds) if row.milliseconds else ()))
             records.append(hosts.record(host, *options, name=name, slots=row.slots))
-        yield Group(row, records, tmp_path_factory.mktemp("groups"))
+        started = Group(row, records, tmp_path_factory.mktemp("groups"))
+        fit(300, next(started.executions("float64")))
+        yield started
         phalanx.shutdown()
     assert hosts.leftovers() == {}
 

@@ -1,6 +1,7 @@
 """Whatever breaks between here and a worker behind ssh while it serves: the loss is named, and nothing is left anywhere."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,8 +45,9 @@ class Scene:
         """The session's own, on the far side."""
         for process in self.far("phalanx_worker.supervisor"):
             for parent in process.parents():
-                if parent.name() == "sshd" and "-D" not in parent.cmdline():
-                    parent.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # one that ends takes the next with it
+                    if parent.name() == "sshd" and "-D" not in parent.cmdline():
+                        parent.kill()
 
     def stop_ssh(self) -> None:
         for process in self.ssh():
