@@ -10,6 +10,7 @@ from benchmarks.peers.line import emit
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--placement", required=True)
+    parser.add_argument("--whole", action="store_true", help="the seconds of all samples, not of one")
     placement, rest = parser.parse_known_args()
     asked = simulation_arguments.from_arguments(rest)
     with placements.execution(placement.placement) as execution:
@@ -17,7 +18,7 @@ def main() -> None:
     seconds = result.seconds
     emit(
         seconds.work,
-        units=asked.samples,
+        units=1 if placement.whole else asked.samples,
         check=result.hits,
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
         setup=seconds.setup,

@@ -7,17 +7,40 @@ its largest child.
 
 import argparse
 import resource
+import statistics
 
 import numpy as np
 
 import phalanx
 from benchmarks.peers import placements
 from benchmarks.peers.line import emit
+from phalanx_coordinator.timing import UpdatePace
 
 CLASSES = 2
 SEED = 42
 DOWN_BYTES, UP_BYTES = 4, 8
 """A parameter travels in the group's float32, its gradient sum in Float64."""
+
+
+def keep_times() -> list[float]:
+    """Seconds of each update of a group, as the coordinator takes them for its deadlines; filled as they come."""
+    times: list[float] = []
+    took = UpdatePace.took
+
+    def keep(self: UpdatePace, seconds: float) -> None:
+        times.append(seconds)
+        took(self, seconds)
+
+    UpdatePace.took = keep  # type: ignore[method-assign]
+    return times
+
+
+def percentiles(times: list[float]) -> dict[str, float]:
+    """Of all but the first updates, which may compile; nothing where no group took part."""
+    if len(times) < 20:
+        return {}
+    found = statistics.quantiles(times[5:], n=100)
+    return {"p50_ms": found[49] * 1e3, "p95_ms": found[94] * 1e3, "p99_ms": found[98] * 1e3, "longest_ms": max(times[5:]) * 1e3}
 
 
 def main() -> None:
@@ -37,6 +60,7 @@ def main() -> None:
     network = phalanx.mlp(asked.inputs, [asked.hidden] if asked.hidden else [], CLASSES, seed=SEED)
     model = phalanx.classifier(network, standardize=False, optimizer="sgd")
     config = phalanx.training(epochs=1, batch=asked.batch, rate=1e-3, seed=SEED)
+    times = keep_times()
     with placements.execution(asked.placement, dtype="float32", oversubscribe=asked.oversubscribe) as execution:
         fitted = phalanx.fit(model, train, config, execution=execution)
     phalanx.shutdown()
@@ -50,6 +74,7 @@ def main() -> None:
         check=float(fitted.history[-1].train.loss),
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
         setup=seconds.setup,
+        **percentiles(times),
         gigabytes_a_second=moved / seconds.updates / 1e9,
         coordinator_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * mebibytes,
         child_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * mebibytes,
