@@ -22,7 +22,7 @@ from phalanx_proto.experiment import Sizes
 from phalanx_proto.receipt import Receipt
 from phalanx_proto.schedule import Schedule
 from phalanx_proto.v1 import worker_service_pb2 as messages
-from tests.faults.schedules import PHASES, Fault, Phase
+from tests.faults.schedules import PHASES, Boundary, Crash, Fault, Phase
 from tests.faults.schedules import Place as GroupPlace
 
 Nodes = dict[tuple[int, int], NDArray[np.float64]]
@@ -73,26 +73,82 @@ def unbroken(schedule: Schedule) -> str:
     return tensors.digest(parameters)
 
 
-class Leader:
-    """The canonical engine: counts what it commits, and takes each block once."""
+class Ended(Exception):
+    """The coordinator is gone."""
 
-    def __init__(self, schedule: Schedule, work: Mapping[str, NDArray[np.float64]]) -> None:
-        self._schedule, self._work = schedule, work
+
+class Disk:
+    """The newest two checkpoints, (update, parameters), and what ends a coordinator around them."""
+
+    def __init__(self, crashes: Sequence[Crash], every: int) -> None:
+        self.crashes, self.every = list(crashes), every
+        self.kept: list[tuple[int, NDArray[np.float64]]] = [(0, INITIAL)]
+
+    def crash(self, update: int, boundary: Boundary) -> None:
+        """End the coordinator if it is to end here."""
+        for crash in self.crashes:
+            if crash.boundary == boundary and (crash.update == update or (boundary == "full disk" and crash.update <= update)):
+                self.crashes.remove(crash)
+                if boundary == "full disk":
+                    raise Unavailable("the checkpoint cannot be written: no space is left")
+                raise Ended
+
+    def save(self, update: int, parameters: NDArray[np.float64]) -> None:
+        """Keep a checkpoint, whole or not at all."""
+        self.crash(update, "full disk")
+        self.crash(update, "before the checkpoint")
+        self.kept = [*self.kept[-1:], (update, parameters.copy())]
+        self.crash(update, "after the checkpoint")
+
+
+class Checkpoints:
+    """Asks the engine for its state between two updates, as ``FitCheckpoints`` does."""
+
+    def __init__(self, leader: "Leader", disk: Disk) -> None:
+        self._leader, self._disk = leader, disk
+        self._update = 0
+
+    async def ask(self, update: int) -> bool:
+        if update % self._disk.every:
+            return False
+        self._update = update
+        await self._leader.send({"op": "save"})
+        return True
+
+    async def take(self) -> None:
+        answer = (await self._leader.receive(None, "a checkpoint")).body
+        assert answer["update"] == self._update
+        self._disk.save(self._update, answer["parameters"])
+
+
+class Leader:
+    """The canonical engine: goes on from the newest checkpoint, counts what it commits, and takes each block once."""
+
+    def __init__(self, schedule: Schedule, work: Mapping[str, NDArray[np.float64]], disk: Disk) -> None:
+        self._schedule, self._work, self._disk = schedule, work, disk
         self._own: Nodes = {}
         self._answers: list[dict[str, Any]] = []
-        self.parameters = INITIAL.copy()
-        self.commits: list[int] = []
-        work["parameters"][0][:] = INITIAL
+        self.first, parameters = disk.kept[-1]
+        self.update, self.parameters = self.first, parameters.copy()
+        work["parameters"][self.first & 1][:] = parameters
 
     async def send(self, body: Mapping[str, Any]) -> None:
-        self._answers.append(self._part(body["ranges"]) if body["op"] == "part" else self._commit(body["remote"]))
+        match body["op"]:
+            case "part":
+                self._answers.append(self._part(body["ranges"]))
+            case "save":
+                self._answers.append({"update": self.update, "parameters": self.parameters.copy()})
+            case "commit":
+                self._disk.crash(self.update, "before the commit")
+                self._answers.append(self._commit(body["remote"]))
+                self._disk.crash(self.update - 1, "after the commit")
 
     async def receive(self, deadline: float | None, waiting_for: str) -> SimpleNamespace:
         await asyncio.sleep(1e-3)
         return SimpleNamespace(body=self._answers.pop(0))
 
     def _part(self, ranges: Sequence[tuple[int, int]]) -> dict[str, Any]:
-        update = len(self.commits)
+        update = self.update
         epoch, index = self._schedule.epoch_of(update)
         start, block = index * self._schedule.batch, self._schedule.block
         ids = self._schedule.order_of(epoch)[start : start + self._schedule.batch].tolist()
@@ -105,12 +161,12 @@ class Leader:
         return {}
 
     def _commit(self, remote: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
-        update = len(self.commits)
+        update = self.update
         nodes = self._own | {(lo, hi): self._work["remote"][index] for lo, hi, index in remote}
         root = reduction.fold(nodes, self._schedule.blocks_of(update))  # raises where a block is missing, or there twice
         assert root[PARAMETERS + 1] == self._schedule.rows_of(update)
         self.parameters, self._own = stepped(self.parameters, root), {}
-        self.commits.append(update)
+        self.update += 1
         self._work["parameters"][(update + 1) & 1][:] = self.parameters
         return {"update": update + 1, "epochs": [], "stopped": None}
 

@@ -48,6 +48,19 @@ class Place:
     """Whether it is not there at the beginning."""
 
 
+Boundary = Literal["before the commit", "after the commit", "before the checkpoint", "after the checkpoint", "full disk"]
+"""Where a coordinator ends: at any instruction boundary of a commit, or since a checkpoint cannot be written."""
+BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crash:
+    """The coordinator ends in this update (of a full disk: at the first checkpoint from there on), and is started again."""
+
+    update: int
+    boundary: Boundary
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A small fit, its group, and what happens to it."""
@@ -61,6 +74,9 @@ class Case:
     on_loss: OnLoss = "rebalance"
     buffers: int | None = None
     """Usual buffers of the node area; None for room for all."""
+    crashes: tuple[Crash, ...] = ()
+    every: int = 1
+    """Updates between two checkpoints."""
 
 
 def random_case(chance: random.Random, faults: int = 6, on_loss: OnLoss = "rebalance") -> Case:
@@ -82,7 +98,11 @@ def random_case(chance: random.Random, faults: int = 6, on_loss: OnLoss = "rebal
     return Case(
         rows=rows, batch=batch, block=chance.randint(1, min(batch, 3)), epochs=3, group=tuple(places), on_loss=on_loss,
         faults=tuple(random_fault(chance, names, updates) for _ in range(chance.randint(0, faults))),
-        buffers=chance.choice((None, 4)),
+        buffers=chance.choice((None, 4)), every=chance.randint(1, 4),
+        crashes=tuple(
+            Crash(update=chance.randrange(updates), boundary=chance.choice(BOUNDARIES))
+            for _ in range(chance.choice((0, 0, 1, 3)))
+        ),
     )  # fmt: skip
 
 

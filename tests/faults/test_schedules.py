@@ -27,12 +27,12 @@ from phalanx_coordinator.node_area import buffers_in_reserve, buffers_needed
 from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.timing import Deadlines, UpdatePace
 from phalanx_proto import tensors
-from phalanx_proto.errors import WorkerLost
+from phalanx_proto.errors import Unavailable, WorkerLost
 from phalanx_proto.jobs import Event
 from phalanx_proto.schedule import Schedule
 from tests.faults import virtual_time
-from tests.faults.fakes import Leader, Member, Pool, Remote, is_named, sizes, unbroken
-from tests.faults.schedules import KINDS, PHASES, Case, Fault, Kind, Phase, Place, random_case
+from tests.faults.fakes import Checkpoints, Disk, Ended, Leader, Member, Pool, Remote, is_named, sizes, unbroken
+from tests.faults.schedules import BOUNDARIES, KINDS, PHASES, Boundary, Case, Crash, Fault, Kind, Phase, Place, random_case
 
 DEADLINES = Deadlines()
 SLOW_SECONDS = 120.0
@@ -45,7 +45,10 @@ class Story:
 
     digest: str
     error: Exception | None
-    commits: list[int]
+    first: int
+    """The update that it began with."""
+    update: int
+    """The update after the last one that was committed."""
     events: list[Event]
     dropped: Counter[str]
     seconds: float
@@ -84,20 +87,21 @@ def membership_of(case: Case, remote: Any, events: list[Event]) -> Membership:
     )  # fmt: skip
 
 
-async def carry_out(case: Case) -> Story:
-    """One case, from its first request to its end."""
-    schedule, events, faults = schedule_of(case), list[Event](), list(case.faults)
+async def carry_out(case: Case, faults: list[Fault], disk: Disk) -> Story:
+    """One life of a coordinator: from its newest checkpoint to its end. Faults that happen are taken from the list."""
+    schedule, events = schedule_of(case), list[Event]()
     remote = Remote(case.group, lambda name, life: Member(name, life, schedule, faults, DEADLINES))
     there = [place for place in case.group if not (place.local or place.absent)]
     for place in there:
         remote.have(place.name, 1)
     members = membership_of(case, remote, events)
+    work: Any = work_of(case, schedule)
+    leader = Leader(schedule, work, disk)
     machine = Lockstep(
-        run="run", schedule=schedule, on_loss=case.on_loss, absent=[place.name for place in case.group if place.absent],
+        run="run", schedule=schedule, on_loss=case.on_loss, update=leader.first,
+        absent=[place.name for place in case.group if place.absent],
         members=[GroupMember(name=place.name, weight=place.weight, local=place.local) for place in case.group],
     )  # fmt: skip
-    work: Any = work_of(case, schedule)
-    leader = Leader(schedule, work)
     pool: Any = Pool(leader)
     workers: Any = dict(remote.workers)
     owners = [place.name for place in case.group if place.local]
@@ -108,7 +112,7 @@ async def carry_out(case: Case) -> Story:
     group = GroupRun(
         machine=machine, pool=pool, owners=[None, *owners], workers=workers, work=work,
         sizes=sizes(case.block), schedule=schedule, pace=UpdatePace(DEADLINES), usual=case.buffers, tell=tell,
-        on_commit=lambda answer: None, on_lost=members.lost,
+        on_commit=lambda answer: None, on_lost=members.lost, checkpoints=Checkpoints(leader, disk),  # type: ignore[arg-type]
     )  # fmt: skip
     members.begin(remote.bind_again, group.join)
     error: Exception | None = None
@@ -122,20 +126,25 @@ async def carry_out(case: Case) -> Story:
         await members.close()
     left = len(asyncio.all_tasks()) - 1
     return Story(
-        digest=tensors.digest(leader.parameters), error=error, commits=leader.commits, events=events, dropped=machine.dropped,
-        seconds=seconds, left=left, most=group._area.most,
+        digest=tensors.digest(leader.parameters), error=error, first=leader.first, update=leader.update, events=events,
+        dropped=machine.dropped, seconds=seconds, left=left, most=group._area.most,
     )  # fmt: skip
 
 
 def check(case: Case) -> Story:
-    """Carry a case out and hold it to what every one must hold."""
-    story = virtual_time.run(carry_out(case))
-    schedule = schedule_of(case)
-    assert story.commits == list(range(len(story.commits)))
-    assert story.left == 0
-    assert story.seconds <= DEADLINES.opening * (1 + len(case.faults)) + 60.0
+    """Carry a case out, coordinator by coordinator, and hold it to what every one must hold; the last one's story."""
+    schedule, faults, disk = schedule_of(case), list(case.faults), Disk(case.crashes, case.every)
+    for _ in range(1 + len(case.crashes)):
+        kept = disk.kept[-1][0]
+        story = virtual_time.run(carry_out(case, faults, disk))
+        assert (story.first, story.left) == (kept, 0)
+        assert kept <= story.update <= schedule.updates
+        assert story.seconds <= DEADLINES.opening * (1 + len(case.faults)) + 60.0
+        ended = isinstance(story.error, Ended) or (isinstance(story.error, Unavailable) and "no space" in str(story.error))
+        if not ended:
+            break
     if story.error is None:
-        assert len(story.commits) == schedule.updates
+        assert story.update == schedule.updates
         assert story.digest == unbroken(schedule)
         return story
     assert is_named(story.error, ["member", *(place.name for place in case.group)]), repr(story.error)
@@ -227,7 +236,7 @@ def test_a_loss_with_abort_ends_the_run_with_the_members_own_error() -> None:
     story = check(case_of(one("kill", "computing"), on_loss="abort"))
     assert isinstance(story.error, WorkerLost)
     assert story.error.message == "worker a was ended by SIGKILL"
-    assert story.commits == [0, 1]
+    assert story.update == 2
 
 
 def test_losses_in_one_update_until_one_is_left() -> None:
@@ -250,3 +259,12 @@ def test_a_stopped_member_costs_no_more_than_its_heartbeat() -> None:
     lost = next(event for event in story.events if event.kind == "lost")
     assert "gave no sign of life" in lost.reason
     assert story.seconds < DEADLINES.heartbeat + 1.0
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_a_coordinator_that_ends_at_any_boundary_goes_on_from_its_checkpoint(boundary: Boundary, every: int) -> None:
+    crashes = (Crash(update=3, boundary=boundary), Crash(update=6, boundary=boundary))
+    story = check(case_of(one("kill", "computing", update=3), crashes=crashes, every=every))
+    assert story.error is None
+    assert story.first >= 3
