@@ -87,11 +87,6 @@ class Membership:
         """Whether the run goes on without a lost member."""
         return self.on_loss == "rebalance"
 
-    @property
-    def absent(self) -> list[str]:
-        """Members that are not there now."""
-        return [name for name, standing in self.standings.items() if standing.state != "there"]
-
     def tell(self, kind: EventKind, member: str, reason: str = "", update: int | None = None) -> None:
         """Tell of a change now; of a reason, the first line."""
         line = reason.partition("\n")[0]

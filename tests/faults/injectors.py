@@ -23,8 +23,6 @@ class Injector:
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.waiting = list(faults)
         self._proxies: dict[WorkerProcess, Proxy] = {}
-        self._reading: RemoteWorker | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """From now on, every worker that starts is behind a proxy, and every exchange is looked at."""
