@@ -1,6 +1,7 @@
 """Members and an engine of a few lines: real messages, real sums of a tiny gradient, real tree; no process and no socket."""
 
 import asyncio
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -193,6 +194,9 @@ class Process:
     def end(self, what: str) -> None:
         if not self.lost.done():
             self.lost.set_result(WorkerLost(f"worker {self.name} {what}", worker=self.name))
+
+    def expecting(self, nbytes: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     async def close(self) -> None:
         if not self.lost.done():
