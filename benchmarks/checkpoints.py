@@ -44,7 +44,7 @@ QUESTION = Question(
     title="Checkpoints",
     about="Seconds of the updates of the Dense fixture (float32, 60 epochs, one engine) with a job directory, without and "
     "with its checkpoints; of writing and syncing 100 MB as they are, and as a checkpoint with digests; and from a call "
-    "with no engine running to the first update that is committed, of a new fit and of one that goes on at its middle.",
+    "with no engine running to the first update that is committed, of a new fit and of one that goes on after its first epoch.",
     unit="s",
     factor=1.0,
     cases=(FIT, WRITE, RESUME),

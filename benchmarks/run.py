@@ -11,12 +11,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import contenders, dense, exchange, jobs, loss, machine, overhead, report, simulation, ssh, start
+from benchmarks import checkpoints, contenders, dense, exchange, jobs, loss, machine, overhead, report, simulation, ssh, start
 from benchmarks.question import Scale
 
 QUESTIONS = (
     dense.QUESTION, simulation.QUESTION, overhead.QUESTION, exchange.QUESTION, start.QUESTION, jobs.QUESTION, loss.QUESTION,
-    ssh.QUESTION,
+    ssh.QUESTION, checkpoints.QUESTION,
 )  # fmt: skip
 LEAST_ROUNDS = 3
 
