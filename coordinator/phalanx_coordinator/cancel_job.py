@@ -25,34 +25,67 @@ FORCED = 10.0
 """Seconds for what is left when a runner was killed."""
 
 
-def cancel(path: Path, patience: float = PATIENCE) -> JobStatus:
+def cancel(path: Path, patience: float = PATIENCE, forced: float = FORCED) -> JobStatus:
     """End a job; the status when nothing of it is left. One that has ended already stays as it is.
 
     A runner that does not end within ``patience`` seconds is killed, and its engines and workers end with it. Raises
     ``OutOfTime`` where another process does not, and ``Unavailable`` where a process of the job stays.
     """
     path = job_files.require_job(path)
-    before = job_files.confirmed_status(path)
-    if before.ended:
+    if job_files.confirmed_status(path).ended:
         return job_files.read_status(path)
-    holder = job_lock.holder(path)
-    if holder is None:
+    wish = _Wish(path)
+    if not wish.heard:
         return _cancel_unattended(path)
-    waiting = before.state == "QUEUED" and not holder.runner
-    family = [] if waiting else _family(holder)
-    (path / job_files.CANCEL).touch(mode=0o600)
-    if holder.runner:
-        _send(holder, signal.SIGTERM)
-    if not _wait(lambda: _over(path, holder), patience):
-        if not holder.runner:
+    if not _wait(wish.fulfilled, patience):
+        wish.force(patience, forced)
+    status = job_files.confirmed_status(path)
+    return _require_nothing_left(path, wish.family, job_files.read_status(path) if status.ended else _cancel_unattended(path))
+
+
+class _Wish:
+    """That a job may end, and who has to fulfil it: whoever holds the job, or is handed it meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.family: list[psutil.Process] = []
+        self._path = path
+        self._heard: dict[int, Holder] = {}
+        if job_lock.holder(path) is not None:
+            (path / job_files.CANCEL).touch(mode=0o600)
+        self._tell()
+
+    @property
+    def heard(self) -> bool:
+        """Whether there is anybody who holds the job."""
+        return bool(self._heard)
+
+    def _tell(self) -> Holder | None:
+        holder = job_lock.holder(self._path)
+        if holder is not None and self._heard.get(holder.pid) != holder:
+            self._heard[holder.pid] = holder
+            waiting = job_files.confirmed_status(self._path).state == "QUEUED"
+            self.family += _family(holder) if holder.runner or not waiting else []
+            if holder.runner:
+                _send(holder, signal.SIGTERM)
+        return holder
+
+    def fulfilled(self) -> bool:
+        """Runners end with the job; another process only lets go of it."""
+        holder = self._tell()
+        runs = any(found.runner and found.alive for found in self._heard.values())
+        return not runs and (holder is None or job_files.confirmed_status(self._path).ended)
+
+    def force(self, patience: float, forced: float) -> None:
+        """Kill a runner; raises ``OutOfTime`` for a process that is not ours to kill."""
+        for holder in self._heard.values():
+            if holder.runner:
+                _send(holder, signal.SIGKILL)
+        if not _wait(self.fulfilled, forced):
+            pid = next(reversed(self._heard))
             raise OutOfTime(
-                f"job {path.name} runs in process {holder.pid}, which did not end it within {patience:.0f} s; "
-                f"end that process yourself: kill {holder.pid}"
+                f"job {self._path.name} runs in process {pid}, which did not end it within {patience:.0f} s; "
+                f"end that process yourself: kill {pid}"
             )
-        _send(holder, signal.SIGKILL)
-        _wait(lambda: not holder.alive, FORCED)
-        return _require_nothing_left(path, family, _cancel_unattended(path))
-    return _require_nothing_left(path, family, job_files.read_status(path))
 
 
 def _cancel_unattended(path: Path) -> JobStatus:
@@ -66,13 +99,6 @@ def _cancel_unattended(path: Path) -> JobStatus:
     finally:
         directory.close()
     return job_files.read_status(path)
-
-
-def _over(path: Path, holder: Holder) -> bool:
-    """A runner ends with its job; another process only lets go of it."""
-    if holder.runner:
-        return not holder.alive
-    return job_lock.holder(path) is None or job_files.confirmed_status(path).ended
 
 
 def _family(holder: Holder) -> list[psutil.Process]:

@@ -106,6 +106,8 @@ class JobDirectory:
         found = cls(path, status.kind, _silent)
         found.lock, found._earlier = lock, status.seconds
         found._status = replace(status, job=path.name, pid=None, eta=None, rate=None)
+        if handed_on is None:  # a wish that came later is for this attempt
+            (path / job_files.CANCEL).unlink(missing_ok=True)
         return found
 
     def begin(self, manifest: Mapping[str, Any], listener: Listener) -> None:
@@ -115,7 +117,6 @@ class JobDirectory:
         self._last = Progress(phase="starting", unit=self._last.unit)
         if self.path is None:
             return
-        (self.path / job_files.CANCEL).unlink(missing_ok=True)
         self._write(job_files.MANIFEST, manifest)
         attempts = self._status.attempts + 1
         wanted = manifest.get("execution", {}).get("members", ())

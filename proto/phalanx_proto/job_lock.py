@@ -17,8 +17,10 @@ from phalanx_proto.errors import JobBusy
 NAME = "lock"
 PATIENCE = 1.0
 """Seconds to try for: a reader that looks whether the lock is free holds it for a moment."""
-LOOKS = 5
-"""At a lock that is held, before its file is believed to name nobody who is there."""
+LOOKS, BETWEEN_LOOKS = 20, 0.005
+"""At a lock that is held, before its file is believed to name nobody who is there; seconds."""
+SIZE = 200
+"""Bytes of the file, filled up with spaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +102,7 @@ class JobLock:
 def _sign(descriptor: int, runner: bool) -> None:
     """Write down who holds the lock."""
     text = json.dumps(asdict(Holder(pid=os.getpid(), began=process_began(os.getpid()) or "", runner=runner)))
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, text.encode(), 0)
+    os.pwrite(descriptor, text.ljust(SIZE).encode(), 0)  # over the whole of what was there, so that no reader sees a part
 
 
 def _acquire(descriptor: int, directory: Path, patience: float) -> None:
@@ -128,7 +129,7 @@ def holder(directory: Path) -> Holder | None:
         held, found = _look(directory)
         if not held or (found is not None and found.alive):
             return found if held else None
-        time.sleep(0.002)  # whoever has just taken it has not written yet who it is
+        time.sleep(BETWEEN_LOOKS)  # whoever has just taken it has not written yet who it is
     return None
 
 

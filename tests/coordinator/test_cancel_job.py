@@ -1,6 +1,7 @@
 """What a cancel does with jobs that nobody works on, that have ended, and that do not end."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ def test_a_process_that_does_more_than_this_job_is_not_touched_but_named(job: Pa
         with pytest.raises(
             OutOfTime, match=rf"runs in process {process.pid}, .* end that process yourself: kill {process.pid}"
         ):
-            cancel(job, patience=0.3)
+            cancel(job, patience=0.3, forced=0.3)
         assert process.poll() is None
         assert (job / "cancel").exists()
         process.kill()
@@ -93,3 +94,18 @@ def test_a_number_that_another_process_has_now_is_not_signalled(job: Path, hold:
     assert job_lock.holder(job) is None
     assert job_files.read_status(job).state == "COORDINATOR_OFFLINE"
     assert psutil.pid_exists(hold.pid) and hold.poll() is None
+
+
+def test_a_wish_before_a_runner_has_begun_is_for_that_runner(tmp_path: Path) -> None:
+    directory = JobDirectory.create(tmp_path / "job", REQUEST, {"format": 1})
+    (tmp_path / "job" / "cancel").touch()
+    assert directory.lock is not None
+    heir = JobDirectory.open(tmp_path / "job", handed_on=os.dup(directory.lock.descriptor))
+    directory.close()
+    heir.begin({"format": 1}, quiet)
+    assert heir.cancel_asked()
+    heir.fail(WorkerLost("gone"))
+    heir.close()
+    again = JobDirectory.open(tmp_path / "job")
+    assert not again.cancel_asked()
+    again.close()

@@ -75,7 +75,10 @@ def test_a_job_outlives_its_terminal_and_a_cancel_is_proved(job: Path) -> None:
     try:
         said = b""
         while b"next " not in said:
-            said += os.read(terminal, 4096)
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:  # the command has failed, and the shell with it
+                pytest.fail(said.decode())
         pid = job_files.read_status(job).pid
         os.killpg(shell, signal.SIGHUP)
     finally:
