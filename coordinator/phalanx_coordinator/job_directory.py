@@ -233,7 +233,14 @@ class JobDirectory:
         with contextlib.suppress(Unavailable):  # the status is what counts
             self.event(Event(time=time.time(), kind=kind, reason=reason or ""))
         self.ended = True
+        members = tuple(replace(member, state="ended") if member.state == "computing" else member for member in self._members)
+        self._last = replace(self._last, members=members)
         self._tell(state, reason)
+
+    @property
+    def _members(self) -> tuple[MemberStatus, ...]:
+        """As they were told last."""
+        return self._last.members or self._status.members
 
     def _tell(self, state: State, reason: str | None = None) -> None:
         if self.path is None:

@@ -185,7 +185,8 @@ class MemberStatus:
 
     name: str
     state: str
-    """``computing``, or what keeps it from that: ``starting``, ``lost``, ``rejoining``, ``refused``."""
+    """``computing``, or what keeps it from that: ``starting``, ``lost``, ``rejoining``, ``refused``, or ``ended`` with
+    the job."""
     rows: int | None = None
     """Rows (of a simulation: samples) accepted so far."""
     latency: float | None = None

@@ -155,7 +155,7 @@ def test_a_fit_in_the_background_gives_the_digest_of_one_in_front(job: Path) -> 
     assert (seen[-1].update, seen[-1].updates, seen[-1].epoch) == (60, 60, 19)
     assert seen[-1].loss is not None and seen[-1].validation_loss is not None
     (member,) = seen[-1].members
-    assert (member.name, member.state, member.rows) == ("local-1", "computing", 20 * len(parts.train))
+    assert (member.name, member.state, member.rows) == ("local-1", "ended", 20 * len(parts.train))
     assert member.latency is not None
     fitted = phalanx.load(job)
     assert fitted.digest == here.digest
