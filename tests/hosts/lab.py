@@ -27,6 +27,8 @@ from tests.hosts import machines
 from tests.hosts.machines import Machine
 
 NAMES = ("alpha", "beta", "gamma")
+OURS = "PHALANX_TEST_LAB"
+"""In the environment of what runs on a host."""
 DELAY = Path(__file__).with_name("delay.py")
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
@@ -51,7 +53,7 @@ class Host:
     machine: Machine | None
     """None where it is this machine."""
     tmp: Path
-    """Its /tmp, from here."""
+    """Where its workers make their directories, from here."""
 
     def processes(self) -> list[psutil.Process]:
         """What runs of Phalanx there."""
@@ -63,19 +65,21 @@ class Host:
         for process in everything:
             with contextlib.suppress(psutil.Error):
                 command = process.cmdline()
+                if self.machine is None and process.environ().get(OURS) != str(self.tmp):
+                    continue  # somebody else's on this machine
                 if any(word.startswith("phalanx_worker") for word in command):
                     found.append(process)
         return found
 
     def leftovers(self) -> list[str]:
         """Processes and folders of Phalanx there."""
-        folders = [str(path) for path in (*self.tmp.glob("phalanx*"), *self.shared.glob("phalanx*"))]
+        folders = [str(path) for place in (self.tmp, self.shared) if place for path in place.glob("phalanx*")]
         return [*(str(process) for process in self.processes()), *folders]
 
     @property
-    def shared(self) -> Path:
-        """Its /dev/shm, from here."""
-        return Path("/dev/shm") if self.machine is None else self.machine.path("/dev/shm")
+    def shared(self) -> Path | None:
+        """Its /dev/shm, from here; None where it is everybody's."""
+        return None if self.machine is None else self.machine.path("/dev/shm")
 
 
 @dataclass
@@ -102,6 +106,7 @@ class Lab:
         values: dict[str, object] = {
             "name": name or host, "transport": "ssh", "host": host, "python": sys.executable,
             "ssh_options": (*options, "-F", str(self.config)),
+            "directory": None if self.isolated else str(self.hosts["alpha"].tmp),
         }  # fmt: skip
         return WorkerRecord(**{**values, **changed})  # type: ignore[arg-type]
 
@@ -158,8 +163,8 @@ def serve(lab: Lab, host: Host, port: int, settings: "dict[str, str] | None" = N
         "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "PermitRootLogin": "prohibit-password",
         "PrintMotd": "no", "MaxStartups": "100", **(settings or {}),
     }  # fmt: skip
-    environment = os.environ.get("PHALANX_TEST_RUN", "")
-    chosen.setdefault("SetEnv", f"PHALANX_TEST_RUN={environment}")
+    run = os.environ.get("PHALANX_TEST_RUN", "")
+    chosen.setdefault("SetEnv", f"PHALANX_TEST_RUN={run} {OURS}={host.tmp}")
     file = lab.folder / f"sshd-{host.name}-{port}"
     file.write_text("".join(f"{name} {value}\n" for name, value in chosen.items()))
     enter = [] if host.machine is None else host.machine.enter()
@@ -232,10 +237,11 @@ def boot_machines(lab: Lab) -> None:
 def boot_loopback(lab: Lab) -> None:
     """One sshd, known by three names."""
     port = free_port()
+    (lab.folder / "far").mkdir()
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     for name in NAMES:
-        lab.hosts[name] = Host(name, "127.0.0.1", port, getpass.getuser(), None, Path("/tmp"))
+        lab.hosts[name] = Host(name, "127.0.0.1", port, getpass.getuser(), None, lab.folder / "far")
     serve(lab, lab.hosts["alpha"], port)
 
 
