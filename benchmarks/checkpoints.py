@@ -13,7 +13,7 @@ VALUES = 25_000_000
 
 def contenders(case: str, scale: Scale) -> list[Contender]:
     if case == FIT:
-        epochs = ("--dtype", "float32", "--epochs", str(scale.of(60, 2)))
+        epochs = ("--dtype", "float32", "--epochs", str(scale.of(10, 2)), "--repeats", str(scale.of(9, 2)))
         return [_ours(PLAIN, "checkpoint_fit", *epochs), _ours(KEPT, "checkpoint_fit", *epochs, "--keep", exact=True)]
     if case == WRITE:
         size = ("--values", str(scale.of(VALUES, 250_000)), "--repeats", str(scale.of(5, 2)))
@@ -42,7 +42,7 @@ def at_most_times(text: str, case: str, contender: str, limit: float) -> Goal:
 QUESTION = Question(
     name="checkpoints",
     title="Checkpoints",
-    about="Seconds of the updates of the Dense fixture (float32, 60 epochs, one engine) with a job directory, without and "
+    about="Seconds of the updates of the Dense fixture (float32, 300 updates, one engine) with a job directory, without and "
     "with its checkpoints; of writing and syncing 100 MB as they are, and as a checkpoint with digests; and from a call "
     "with no engine running to the first update that is committed, of a new fit and of one that goes on after its first epoch.",
     unit="s",

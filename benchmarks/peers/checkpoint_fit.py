@@ -1,6 +1,7 @@
-"""The Dense fixture on one engine with a job's directory, and ``--keep`` with checkpoints in it."""
+"""The Dense fixture on one engine with a job's directory, and ``--keep`` with checkpoints in it: the median of some fits."""
 
 import argparse
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -23,22 +24,26 @@ def main() -> None:
     fixture = dense_fixture.from_arguments()
     parser = argparse.ArgumentParser()
     parser.add_argument("--keep", action="store_true")
-    keep = parser.parse_known_args()[0].keep
+    parser.add_argument("--repeats", type=int, required=True)
+    asked, _ = parser.parse_known_args()
+    every = None if asked.keep else NEVER
     train, place = rows(fixture), phalanx.local(workers=1, dtype=fixture.dtype)
     warm = phalanx.training(epochs=1, batch=BATCH, rate=RATE, seed=SEED)
     phalanx.fit(model(fixture), train, warm, execution=place)
     config = phalanx.training(epochs=fixture.epochs, batch=BATCH, rate=RATE, seed=SEED)
+    seconds, kept = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        job = Path(folder) / "job"
-        every = None if keep else NEVER
-        fitted = phalanx.fit(model(fixture), train, config, execution=place, output=job, checkpoint_every=every)
-        kept = sum(event.kind == "checkpoint" for event in phalanx.job(job).events())
+        for number in range(asked.repeats):
+            job = Path(folder) / f"job-{number}"
+            fitted = phalanx.fit(model(fixture), train, config, execution=place, output=job, checkpoint_every=every)
+            seconds.append(fitted.seconds.updates)
+            kept += sum(event.kind == "checkpoint" for event in phalanx.job(job).events())
     phalanx.shutdown()
     emit(
-        fitted.seconds.updates,
+        statistics.median(seconds),
         check=fitted.history[-1].train.loss,
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
-        checkpoints=kept,
+        checkpoints=kept / asked.repeats,
     )
 
 

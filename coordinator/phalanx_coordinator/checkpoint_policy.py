@@ -52,7 +52,7 @@ class CheckpointPolicy:
             return update // self.every > self._update // self.every
         if now - self._taken >= self.longest:
             return True
-        return self._affordable(now) and update // self.period > self._update // self.period
+        return update % self.period == 0 and self._affordable(now)
 
     def stop(self, now: float, update: int) -> int:
         """Where a run that is at ``update`` has to stop for its next checkpoint, at the latest; its end where nowhere."""

@@ -124,8 +124,10 @@ class CheckpointStore:
             arrays: dict[str, NDArray[Any]] = checkpoint_files.read_arrays(folder / ARRAYS, document.get("arrays"))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise CorruptData(f"{Path(str(error.filename)).name} is not there") from None
-        except OSError as error:
-            raise Unavailable(f"{name} cannot be read: {error.strerror or error}; see who owns it") from None
+        except PermissionError as error:
+            raise Unavailable(f"{name} cannot be read: {error.strerror}; see who owns it") from None
+        except OSError as error:  # a disk that gives back no more than an error
+            raise CorruptData(f"it cannot be read: {error.strerror or error}") from None
         found = Checkpoint.from_document(document, arrays)
         if name != f"checkpoint-{found.update}":
             raise CorruptData(f"it is the checkpoint of update {found.update} under another name")

@@ -58,8 +58,8 @@ class CheckpointWriter:
 
     async def _write(self, checkpoint: Checkpoint, began: float) -> None:
         await asyncio.to_thread(self._store.save, checkpoint)
-        self.policy.cost = time.monotonic() - began
         self._tell(checkpoint.update)
+        self.policy.cost = time.monotonic() - began
 
     async def close(self) -> PhalanxError | None:
         """Wait until nothing is being written; returns what the last write raised."""

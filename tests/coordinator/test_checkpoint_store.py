@@ -128,6 +128,23 @@ def test_what_is_no_checkpoint_is_passed_over(two: CheckpointStore) -> None:
     assert "the checkpoint of update 6 under another name" in found.notes[2]
 
 
+def test_a_disk_that_fails_is_damage_and_rights_are_not(two: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failing = Path.read_bytes, OSError(5, "Input/output error")
+
+    def read(path: Path) -> bytes:
+        if path.parent.name == "checkpoint-6":
+            raise failing
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    found = two.newest()
+    assert found is not None and found.update == 3
+    assert found.notes == ("checkpoint-6 is damaged and was not used: it cannot be read: Input/output error",)
+    failing = PermissionError(13, "Permission denied")
+    with pytest.raises(Unavailable, match="checkpoint-6 cannot be read: Permission denied; see who owns it"):
+        two.newest()
+
+
 def test_a_newer_format_is_refused_and_not_taken_for_damage(two: CheckpointStore) -> None:
     before = {path: path.read_bytes() for path in two.path.rglob("*") if path.is_file()}
     path = two.path / "checkpoint-6" / MANIFEST

@@ -38,7 +38,7 @@ def refused(execution: Execution, data: Rows, rate: float = 1e-3, output: Path |
 
     config = phalanx.training(epochs=3, batch=32, block=2, rate=rate, shuffle=False)
     with pytest.raises(NonFinite) as caught:
-        phalanx.fit(model(), data, config, execution=execution, progress=listen, output=output)
+        phalanx.fit(model(), data, config, execution=execution, progress=listen, output=output, checkpoint_every=1)
     return caught.value, committed[-1]
 
 
@@ -52,13 +52,15 @@ def refused(execution: Execution, data: Rows, rate: float = 1e-3, output: Path |
     ids=["alone", "local", "socket"],
 )
 def test_update_block_rows_and_member_are_named(
-    make_group: MakeGroup, places: tuple[tuple[str, float], ...], member: str
+    make_group: MakeGroup, places: tuple[tuple[str, float], ...], member: str, tmp_path: Path
 ) -> None:
-    error, committed = refused(make_group(*places), rows(1e200))
+    error, committed = refused(make_group(*places), rows(1e200), output=tmp_path / "job")
     assert error.details == {"update": 1, "block": 2, "rows": [36, 37], "member": member}
     assert f"update 1: the sums of block 2 (rows 36, 37; member {member}) are not finite" in error.message
     assert "nothing of this update was committed" in error.message
     assert committed == 1
+    kept = [path.name for path in (tmp_path / "job" / "checkpoints").iterdir()]
+    assert kept == ["checkpoint-1"], "of what was committed, and of nothing else"
 
 
 def test_a_step_too_large_is_told_apart() -> None:
