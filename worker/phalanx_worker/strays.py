@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,10 +54,12 @@ class Seen:
     @property
     def kind(self) -> str | None:
         """What of ours it is; None for anything else. This program itself is not a worker."""
+        if self.command and Path(self.command[0]).name == "ssh":  # the line that it runs over there is one word
+            return "ssh" if re.search(r" -m phalanx_worker(?!\.strays)\b", self.command[-1]) else None
         for flag, module in pairwise(self.command):
             package, _, name = module.partition(".")
             if flag == "-m" and (package == "phalanx_worker" or module in KINDS) and name != "strays":
-                return "ssh" if Path(self.command[0]).name == "ssh" else KINDS.get(module, name)
+                return KINDS.get(module, name)
         return None
 
 
