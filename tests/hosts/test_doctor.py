@@ -31,6 +31,12 @@ def examine(*records: WorkerRecord) -> Examination:
     return asyncio.run(work)
 
 
+def examine_with_a_relay(lab: Lab, *records: WorkerRecord) -> Examination:
+    """The records, and one behind a server that forwards no sockets."""
+    with lab.server("alpha", AllowStreamLocalForwarding="no") as there:
+        return examine(*records, lab.record("alpha", *there, name="relayed"))
+
+
 STAGES = ("reached", "host key", "authentication", "executable")
 
 
@@ -39,7 +45,8 @@ def test_each_machine_is_told_as_far_as_it_was_come_to(lab: Lab, tmp_path: Path)
     nobody = tmp_path / "known_hosts"
     nobody.touch()
     no_key = ("-o", "IdentityFile=none", "-o", "PubkeyAuthentication=no")
-    found = examine(
+    found = examine_with_a_relay(
+        lab,
         lab.record("alpha", name="well"),
         lab.record("alpha", "-o", f"Port={free_port()}", name="closed"),
         lab.record("alpha", "-o", f"UserKnownHostsFile={nobody}", name="stranger"),
@@ -53,8 +60,12 @@ def test_each_machine_is_told_as_far_as_it_was_come_to(lab: Lab, tmp_path: Path)
         "stranger": ["ok", "unknown key", "-", "-"],
         "keyless": ["ok", "ok", "refused key", "-"],
         "bare": ["ok", "ok", "ok", "no executable"],
+        "relayed": ["ok", "ok", "ok", "ok"],
     }
-    well = found.findings[0]
+    well, relayed = found.findings[0], found.findings[-1]
+    assert relayed.can_join and relayed.route == "relay" and relayed.link is not None
+    public = " ".join(finding.failure.message for finding in found.findings if finding.failure is not None)
+    assert not any(word in public for word in ("alpha", "/no/such", str(tmp_path)))
     assert well.can_join and not found.can_join and well.route == "forward"
     assert well.link is not None and 0 < well.link.round_trip_median <= well.link.round_trip_p95 and well.link.up > 1e5
     assert well.strays.reason == "" and well.handshake is not None
