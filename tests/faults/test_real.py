@@ -22,6 +22,8 @@ from phalanx_proto.jobs import Event, Progress
 from tests.faults.injectors import Injector
 from tests.faults.schedules import Fault, Kind, Phase
 from tests.system.groups import classifier, daemons, end, once_updating, write_group
+from tests.system.test_faults import Fault as Moment
+from tests.system.test_faults import fail_at
 
 ROWS = phalanx.datasets.synthetic(400, 8, 3, seed=1).rows("train")
 BATCH = 50
@@ -114,6 +116,19 @@ def test_other_losses(
     assert fitted.digest == wanted
     assert kinds(events, "b")[:3] == ["admitted", "lost", "rebalanced"]
     assert reason in events[1].reason
+
+
+@pytest.mark.parametrize("phase", ["opening", pytest.param("handshake", marks=pytest.mark.slow)])
+def test_a_worker_that_goes_before_the_first_update_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event], phase: str
+) -> None:
+    wanted = unbroken(20)
+    fail_at(monkeypatch, Moment("b", 0, phase))
+    fitted = fit(group(tmp_path, "ls"), 20)
+    assert fitted.digest == wanted
+    assert kinds(events, "b")[:1] == ["lost"]
+    assert any(note.startswith("b was absent at the start; the last reason: worker b was ended by") for note in fitted.notes)
+    assert [member.rows for member in fitted.members] == [20 * 400, 0]
 
 
 def test_the_last_worker_of_a_group_without_own_slots_ends_the_run_by_name(
