@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phalanx_coordinator import membership
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.group import GroupRun, Stopped
 from phalanx_coordinator.instructions import Member as GroupMember
@@ -268,3 +269,11 @@ def test_a_coordinator_that_ends_at_any_boundary_goes_on_from_its_checkpoint(bou
     story = check(case_of(one("kill", "computing", update=3), crashes=crashes, every=every))
     assert story.error is None
     assert story.first >= 3
+
+
+def test_a_clock_that_jumps_changes_only_the_times_that_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(10**9, 0, -(10**6)))
+    monkeypatch.setattr(membership.time, "time", lambda: float(next(clock)))  # type: ignore[attr-defined]
+    story = check(case_of(one("stop", "computing"), rows=600))
+    assert story.kinds("a") == ["admitted", "lost", "rebalanced", "rejoining", "joined"]
+    assert [event.time for event in story.events] == sorted((event.time for event in story.events), reverse=True)

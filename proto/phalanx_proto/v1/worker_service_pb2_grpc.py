@@ -144,8 +144,9 @@ class WorkerServiceServicer(object):
     def Train(self, request_iterator, context):
         """The updates of a fit, in lockstep. The client sends, for one update, a request with a plan and then chunks with the
         parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
-        end. Then the next update. The client ends the stream when the fit is over; the worker ends it
-        with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
+        end. Then the next update, or another range of the same one, which a lost member owed; the client sends a request when
+        the one before is answered. It ends the stream when the fit is over; the worker ends it with a status when it refuses
+        something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
         The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
         there, which gets ABORTED at its next message.
         """

@@ -67,8 +67,9 @@ class WorkerServiceStub:
     Train: _grpc.StreamStreamMultiCallable[_worker_service_pb2.TrainRequest, _worker_service_pb2.TrainResponse]
     """The updates of a fit, in lockstep. The client sends, for one update, a request with a plan and then chunks with the
     parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
-    end. Then the next update. The client ends the stream when the fit is over; the worker ends it
-    with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
+    end. Then the next update, or another range of the same one, which a lost member owed; the client sends a request when
+    the one before is answered. It ends the stream when the fit is over; the worker ends it with a status when it refuses
+    something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
     The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
     there, which gets ABORTED at its next message.
     """
@@ -128,8 +129,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Train: _aio.StreamStreamMultiCallable[_worker_service_pb2.TrainRequest, _worker_service_pb2.TrainResponse]  # type: ignore[assignment]
     """The updates of a fit, in lockstep. The client sends, for one update, a request with a plan and then chunks with the
     parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
-    end. Then the next update. The client ends the stream when the fit is over; the worker ends it
-    with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
+    end. Then the next update, or another range of the same one, which a lost member owed; the client sends a request when
+    the one before is answered. It ends the stream when the fit is over; the worker ends it with a status when it refuses
+    something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
     The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
     there, which gets ABORTED at its next message.
     """
@@ -216,8 +218,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_worker_service_pb2.TrainResponse], _abc.AsyncIterator[_worker_service_pb2.TrainResponse]]:
         """The updates of a fit, in lockstep. The client sends, for one update, a request with a plan and then chunks with the
         parameters; the worker answers with the values of each maximal node of the range, left to right, and a receipt at the
-        end. Then the next update. The client ends the stream when the fit is over; the worker ends it
-        with a status when it refuses something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
+        end. Then the next update, or another range of the same one, which a lost member owed; the client sends a request when
+        the one before is answered. It ends the stream when the fit is over; the worker ends it with a status when it refuses
+        something: wrong shape, length or range is INVALID_ARGUMENT, a damaged chunk DATA_LOSS.
         The run stays open after a refused update; a new stream may be started. It takes the place of one that is still
         there, which gets ABORTED at its next message.
         """
