@@ -68,7 +68,8 @@ def damaged(directory: Path, name: str, how: str) -> InvalidJob:
 def read_json(directory: Path, name: str) -> dict[str, Any]:
     """One document of a job; raises ``InvalidJob`` where it is missing or damaged."""
     try:
-        found = json.loads((directory / name).read_bytes())
+        with open(f"{directory}/{name}", "rb", buffering=0) as file:  # thousands are read for one list
+            found = json.loads(file.readall())
     except FileNotFoundError:
         raise InvalidJob(
             f"job {directory.name} has no {name}: {directory} was not written whole, or by another version; submit it again, "
@@ -96,7 +97,7 @@ def read_arrays(directory: Path, name: str) -> dict[str, NDArray[Any]]:
 
 def confirmed_status(directory: Path) -> JobStatus:
     """The last status that a coordinator wrote; raises ``InvalidJob``."""
-    if not (directory / STATUS).exists():  # it was lost, or the job was submitted in the moment of a power cut
+    if not os.path.exists(f"{directory}/{STATUS}"):  # it was lost, or the job was submitted in the moment of a power cut
         kind = str(read_json(directory, MANIFEST).get("kind", "fit"))
         return JobStatus(job=directory.name, kind=kind, state="QUEUED")
     try:
@@ -187,10 +188,10 @@ def directories(folder: Path) -> Iterator[Path]:
         return
     try:
         with os.scandir(folder) as found:
-            names = sorted(entry.name for entry in found if not entry.name.startswith(".") and entry.is_dir())
+            paths = sorted(entry.path for entry in found if not entry.name.startswith(".") and entry.is_dir())
     except OSError as error:
         raise InvalidRequest(f"the folder {folder} cannot be listed: {error.strerror}") from None
-    yield from (folder / name for name in names if os.path.exists(folder / name / MANIFEST))
+    yield from (Path(path) for path in paths if os.path.exists(f"{path}/{MANIFEST}"))
 
 
 def error_of(status: JobStatus) -> PhalanxError:
