@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import sys
@@ -33,6 +34,8 @@ MOST_NOISE = 100
 """Lines on standard output before the ready line, from banners and profiles."""
 GRACE = 3.0
 """Seconds a worker has to end after its input closed."""
+BUSY_PAUSES = (0.5, 1.5, 3.0)
+"""Seconds, more or less, before another connection to a machine that closed one before the login."""
 SECOND_LOOK = 0.5
 """Seconds for what a worker said while this process itself stood still."""
 
@@ -73,7 +76,7 @@ class WorkerProcess:
         ways = routes(self.record, self._destination)
         for route in ways:
             launch = plan_launch(self.record, route, self._directory, private_directory.fresh_name(), oversubscribe)
-            await self._start(launch)
+            await self._start_patiently(launch)
             if route == "socket" or await probe.carries(launch.socket, self._deadlines.rpc):
                 self.route, self.socket = route, str(launch.socket)
                 self._tasks.append(asyncio.create_task(self._listen()))
@@ -84,6 +87,19 @@ class WorkerProcess:
             self._log(self.name, "its machine forwards no sockets; it is started again behind a relay")
             await self._end()
             self._lines.clear()
+
+    async def _start_patiently(self, launch: Launch) -> None:
+        """Start, and again where sshd was too busy to talk: it drops some of many connections that come at once."""
+        for pause in (*BUSY_PAUSES, None):
+            try:
+                return await self._start(launch)
+            except Unavailable as error:
+                if pause is None or error.details.get("failure") != "closed_early":
+                    raise
+                self._log(self.name, "its machine closed the connection before the login; trying again")
+                await self._end()
+                self._lines.clear()
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # so that many do not come at once again
 
     async def _start(self, launch: Launch) -> None:
         try:

@@ -186,6 +186,25 @@ def test_a_disk_with_room_for_a_folder_but_not_for_a_socket(apart: Lab) -> None:
     assert failure(error) == "not_ready" and "its socket cannot be made" in error.message
 
 
+def test_a_server_that_is_busy_is_asked_again(lab: Lab) -> None:
+    """It takes one connection at a time that has not logged in yet, and that one is ours until we are turned away."""
+    host = lab.hosts["beta"]
+    with lab.server("beta", MaxStartups="1:100:1") as there:
+        waiting = socket.create_connection((host.address, int(there[1].partition("=")[2])))
+        waiting.recv(4)
+        said: list[str] = []
+
+        def listen(worker: str, line: str) -> None:
+            said.append(line)
+            if "trying again" in line:
+                waiting.close()
+
+        with waiting, pytest.raises(PhalanxError) as caught:
+            with_worker(lab.record("beta", *there, python="/bin/true"), look, log=listen)
+    assert any("trying again" in line for line in said)
+    assert failure(caught.value) == "not_phalanx"
+
+
 def test_a_server_without_sessions(lab: Lab) -> None:
     with lab.server("beta", MaxSessions="0") as there:
         error = refusal(lab.record("beta", *there))
