@@ -60,7 +60,7 @@ def knock_as_another(path: str, host: Host | None) -> str:
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("route", ["forward", "relay"])
+@pytest.mark.parametrize("route", ["forward", pytest.param("relay", marks=pytest.mark.slow)])
 def test_a_worker_that_serves_is_closed_to_all_others(apart: Lab, route: str) -> None:
     host = apart.hosts["alpha"]
     machine = host.machine

@@ -103,6 +103,7 @@ def test_its_supervisor_is_killed(lab: Lab, tmp_path: Path, route: str) -> None:
     assert lose(lab, route, tmp_path, Scene.kill_supervisor).details["failure"] in ("ended", "tunnel_broken")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_worker_is_stopped(lab: Lab, tmp_path: Path, route: str) -> None:
     said(lose(lab, route, tmp_path, Scene.stop_worker), "gave no sign of life for 2 s; it is stopped, or out of reach")
@@ -113,6 +114,7 @@ def test_ssh_is_killed(lab: Lab, tmp_path: Path, route: str) -> None:
     said(lose(lab, route, tmp_path, Scene.kill_ssh), "was lost: its ssh was ended by SIGKILL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_sshd_is_killed(lab: Lab, tmp_path: Path, route: str) -> None:
     said(lose(lab, route, tmp_path, Scene.kill_sshd), "was lost: the ssh connection to its machine broke")

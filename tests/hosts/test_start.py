@@ -181,6 +181,7 @@ def test_no_place_for_a_socket(apart: Lab, directory: str, why: str) -> None:
     assert f"no private directory can be made on its machine: {why}; let directory in its record name" in error.message
 
 
+@pytest.mark.slow
 def test_a_disk_with_room_for_a_folder_but_not_for_a_socket(apart: Lab) -> None:
     error = refusal(apart.record(directory="/tmp/nearly-full"))
     assert failure(error) == "not_ready" and "its socket cannot be made" in error.message
