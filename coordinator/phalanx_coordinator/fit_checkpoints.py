@@ -139,7 +139,7 @@ def _added(now: MemberReport, before: MemberReport | None) -> MemberReport:
         return now
     return dataclasses.replace(
         now, rows=_sum(now.rows, before.rows), updates=_sum(now.updates, before.updates),
-        compute_seconds=_sum(now.compute_seconds, before.compute_seconds),
+        compute_seconds=_sum(now.compute_seconds, before.compute_seconds), losses=_sum(now.losses, before.losses or 0),
     )  # fmt: skip
 
 

@@ -33,6 +33,12 @@ def test_importing_loads_neither_the_coordinator_nor_the_command_line() -> None:
         ((MODEL, PARTS.train, CONFIG), {"execution": "local"}, InvalidRequest, r"execution must be made by phalanx\.local"),
         ((MODEL, PARTS.train, CONFIG), {"reproducible": "yes"}, InvalidExperiment, "reproducible must be one of any, bitwise"),
         ((MODEL, PARTS.train, CONFIG), {"on_loss": "wait"}, InvalidExperiment, "on_loss must be one of abort, rebalance"),
+        (
+            (MODEL, PARTS.train, CONFIG),
+            {"checkpoint_every": 0},
+            InvalidExperiment,
+            "checkpoint_every must be at least 1, not 0",
+        ),
     ],
 )
 def test_a_fit_takes_the_right_kinds(

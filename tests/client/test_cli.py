@@ -198,7 +198,8 @@ def test_hidden_layers(asked: Api, options: list[str], widths: list[int]) -> Non
 def test_the_settings_of_a_fit_are_passed_on(asked: Api) -> None:
     options = (
         "--no-standardize --activation relu --loss mse --optimizer momentum --epochs 3 --batch 1e1 --rate 0.5 --clip 2 "
-        "--block 5 --keep-best --seed 9 --validation 0.1 --test 0 --reproducible bitwise --on-loss rebalance"
+        "--block 5 --keep-best --seed 9 --validation 0.1 --test 0 --reproducible bitwise --on-loss rebalance "
+        "--checkpoint-every 1e3"
     )
     run("fit", "--data", "iris", *options.split())
     model, _, config = asked.calls[0].values
@@ -209,6 +210,7 @@ def test_the_settings_of_a_fit_are_passed_on(asked: Api) -> None:
     assert asked.named["test"] is None
     assert asked.named["reproducible"] == "bitwise"
     assert asked.named["on_loss"] == "rebalance"
+    assert asked.named["checkpoint_every"] == 1000
 
 
 def test_synthetic_data_take_their_shape(asked: Api) -> None:
