@@ -277,7 +277,8 @@ def describe_member(member: MemberReport) -> str:
     else:
         work = f"{member.rows or 0:,} rows in {member.updates or 0:,} updates"
     lost = f", lost {member.losses} time{'' if member.losses == 1 else 's'}" if member.losses else ""
-    return f"{member.name} ({member.backend}, {member.device}): {work}{lost}"
+    place = ", ".join(filter(None, (member.backend, member.device)))  # one that was never there has named no device
+    return f"{member.name} ({place}): {work}{lost}"
 
 
 def describe_seconds(seconds: FitSeconds | SimulationSeconds) -> str:

@@ -7,9 +7,9 @@ import pytest
 
 from phalanx.commands.regression import coefficients
 from phalanx.datasets import iris
-from phalanx.results import Evaluation, Fitted, Simulation
+from phalanx.results import Evaluation, Fitted, Simulation, describe_member
 from phalanx_proto.errors import InvalidRequest
-from phalanx_proto.jobs import Score
+from phalanx_proto.jobs import MemberReport, Score
 from phalanx_proto.result import to_text
 
 TEST = Score(loss=0.125, rows=2, accuracy=0.5)
@@ -90,3 +90,10 @@ def test_rows_and_features_are_not_taken_for_each_other(make_fitted: Callable[..
         make_fitted().predict(iris().rows())  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="not an array of numbers"):
         make_fitted().predict(["a"])
+
+
+def test_a_member_that_was_lost_or_never_there_says_so() -> None:
+    lost = MemberReport(name="far", backend="cpu", device="cpu", rows=6, updates=3, losses=2, incarnation=3)
+    assert describe_member(lost) == "far (cpu, cpu): 6 rows in 3 updates, lost 2 times"
+    absent = MemberReport(name="away", backend="cpu", device="", samples=0, losses=0, incarnation=4)
+    assert describe_member(absent) == "away (cpu): 0 samples"
