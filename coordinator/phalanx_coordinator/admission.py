@@ -128,6 +128,25 @@ def compare_handshake(wanted: HandshakeExpectation, found: Handshake) -> Compari
     return Comparison(refusals=tuple(rows), notes=tuple(_python_notes(wanted, found)))
 
 
+def shared_slots(records: Sequence[WorkerRecord], found: Mapping[str, int]) -> dict[str, Row]:
+    """By worker, the row of each that shares a machine behind ssh with others which together ask for more than it has.
+
+    ``found`` are the CPU slots that each worker found. Each of them alone would fit; a machine is known by its destination.
+    """
+    machines: dict[object, list[WorkerRecord]] = {}
+    for record in records:
+        if not record.here and record.backend == "cpu" and record.name in found:
+            machines.setdefault((record.host, record.ssh_options), []).append(record)
+    rows: dict[str, Row] = {}
+    for together in machines.values():
+        asked, slots = sum(record.slots for record in together), min(found[record.name] for record in together)
+        if len(together) > 1 and asked > slots:
+            names = " and ".join(record.name for record in together)
+            field = f"slots of {names}, on one machine"
+            rows |= {r.name: {"worker": r.name, "field": field, "wanted": str(asked), "found": str(slots)} for r in together}
+    return rows
+
+
 def admit(comparisons: Sequence[Comparison]) -> list[str]:
     """Pass if every member may join; the answer is all notes.
 

@@ -58,6 +58,7 @@ class WorkerProcess:
         self._noise: deque[str] = deque(maxlen=LAST_LINES)
         self._process: asyncio.subprocess.Process | None = None
         self._directory: Path | None = None
+        self._held: int | None = None
         self._destination: Destination | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._ready_at: float | None = None
@@ -73,6 +74,9 @@ class WorkerProcess:
         if self.record.transport == "ssh":
             self._destination = await ssh_config.destination(self.record)
         self._directory = private_directory.make(self.name)
+        if self.record.transport == "ssh":  # a daemon here holds its directory, and clears it, itself
+            self._held = private_directory.hold(self._directory)
+            private_directory.sweep(self._directory.parent)
         ways = routes(self.record, self._destination)
         for route in ways:
             launch = plan_launch(self.record, route, self._directory, private_directory.fresh_name(), oversubscribe)
@@ -223,6 +227,9 @@ class WorkerProcess:
         await self._end()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
         if not self.lost.done():
             self.lost.cancel()
 

@@ -5,6 +5,7 @@ number, after the same checks as at the start; how often and how soon is ``timin
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -106,11 +107,20 @@ class Membership:
     async def admit(self) -> list[str]:
         """Compare the handshakes with what the run needs; the answer is notes. Raises AdmissionRefused with one table."""
         compared = {name: self.remote.compare(self._records[name], self.placement, self.inventory) for name in self._started()}
+        for name, row in self._crowded().items():
+            compared[name] = dataclasses.replace(compared[name], refusals=(*compared[name].refusals, row))
         if self.rebalances:
             for name in [name for name, comparison in compared.items() if comparison.refusals]:
                 await self.leave_out(name, AdmissionRefused(compared.pop(name).refusals))
             self._require_somebody()
         return admission.admit(list(compared.values()))
+
+    def _crowded(self) -> dict[str, admission.Row]:
+        """Who shares a far machine with others that ask for too much together."""
+        if self.placement.oversubscribe:
+            return {}
+        found = {name: self.remote.handshakes[name].slots_found for name in self._started()}
+        return admission.shared_slots(self.placement.remote, found)
 
     async def bind(self, bind: Bind, alongside: Awaitable[None]) -> None:
         """Bind every admitted member while ``alongside`` runs; under ``rebalance`` without those that cannot be bound."""

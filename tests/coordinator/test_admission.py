@@ -13,6 +13,7 @@ from phalanx_coordinator.admission import (
     automatic_workers,
     check_allocation,
     compare_handshake,
+    shared_slots,
 )
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_proto.errors import AdmissionRefused, Unavailable, from_wire, to_wire
@@ -167,3 +168,15 @@ def test_all_differences_of_all_workers_are_one_table() -> None:
     ]
     assert "atlas-01: jax: wanted 0.10.1, found 0.12.0" in str(caught.value)
     assert from_wire(to_wire(caught.value)).details["rows"] == rows
+
+
+def test_records_that_share_a_far_machine_share_its_slots() -> None:
+    def far(name: str, slots: int, host: str = "peer", **more: Any) -> WorkerRecord:
+        return WorkerRecord(name=name, transport="ssh", host=host, python="/p", slots=slots, **more)
+
+    records = [far("a", 3), far("b", 2), far("c", 4, "other"), far("gpu", 1, backend="cuda")]
+    rows = shared_slots(records, {"a": 4, "b": 4, "c": 4, "gpu": 4})
+    assert list(rows) == ["a", "b"]
+    assert rows["b"] == {"worker": "b", "field": "slots of a and b, on one machine", "wanted": "5", "found": "4"}
+    assert shared_slots(records, {"a": 5, "b": 5, "c": 4}) == {}
+    assert shared_slots(records, {"a": 4}) == {}

@@ -327,6 +327,24 @@ def test_a_place_where_no_socket_fits_is_passed_over(place: str, monkeypatch: py
     assert found.parent == Path(tempfile.gettempdir())
 
 
+def test_what_a_killed_coordinator_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    names = {name: tmp_path / f"phalanx-{name}" for name in ("abandone", "heldbyus", "withdata", "justmade")}
+    for directory in names.values():
+        directory.mkdir(mode=0o700)
+        (directory / "worker.sock").touch()
+    (names["withdata"] / "notes").touch()
+    (tmp_path / "phalanx-long-name").mkdir()
+    for directory in set(names.values()) - {names["justmade"]}:
+        os.utime(directory, (0, 0))
+    held = private_directory.hold(names["heldbyus"])
+    private_directory.sweep(tmp_path)
+    assert {name for name, directory in names.items() if directory.exists()} == {"heldbyus", "withdata", "justmade"}
+    assert (names["heldbyus"] / "worker.sock").exists() and (tmp_path / "phalanx-long-name").exists()
+    os.close(held)
+    private_directory.sweep(tmp_path)
+    assert not names["heldbyus"].exists()
+
+
 def test_a_runtime_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/missing")
     assert "no directory can be made for its socket: No such file or directory" in refusal(Unavailable)

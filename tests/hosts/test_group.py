@@ -3,13 +3,16 @@
 import contextlib
 import json
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 
 import phalanx
+from phalanx_coordinator import private_directory
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_proto.errors import AdmissionRefused, PhalanxError, WorkerLost
 from phalanx_proto.execution import Execution
@@ -112,3 +115,32 @@ def test_a_run_goes_on_without_a_lost_member_to_the_same_bits(lab: Lab, tmp_path
     lose = once_updating(lambda: kill_daemon(lab, "beta"), after=20)
     assert fit(execution, progress=lose, on_loss="rebalance", reproducible="bitwise").digest == alone.digest
     phalanx.shutdown()
+
+
+COORDINATOR = """
+import sys, phalanx
+from tests.system.groups import classifier
+
+rows = phalanx.datasets.synthetic(400, 8, 3, seed=1).rows("train")
+config = phalanx.training(epochs=100_000, batch=40, rate=0.01, seed=3)
+tell = lambda progress: print(progress.phase, flush=True)
+phalanx.fit(classifier(), rows, config, execution=phalanx.cluster(sys.argv[1]), progress=tell)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [{}, {"AllowStreamLocalForwarding": "no"}], ids=["forward", "relay"])
+def test_a_coordinator_that_is_killed_leaves_nothing_there(lab: Lab, tmp_path: Path, closed: dict[str, str]) -> None:
+    with lab.server("alpha", **closed) as there:
+        execution = write_group(tmp_path, [lab.record("alpha", *there)])
+        command = [sys.executable, "-c", COORDINATOR, str(execution.file)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            while process.stdout.readline().strip() != "updates":
+                assert process.poll() is None
+            assert lab.hosts["alpha"].processes()
+            process.kill()
+        assert lab.leftovers() == {}
+    (left,) = Path(tempfile.gettempdir()).glob("phalanx-*")  # its own, which nobody was there to remove
+    private_directory.sweep(left.parent, older_than=0.0)
+    assert not left.exists()
