@@ -25,6 +25,7 @@ from phalanx_coordinator.cluster_writing import group_text as group_text
 from phalanx_coordinator.doctor import examine
 from phalanx_coordinator.doctor_findings import Examination
 from phalanx_coordinator.enroll import Enrolled as Enrolled
+from phalanx_coordinator.enroll import Removed as Removed
 from phalanx_coordinator.enroll import enroll
 from phalanx_coordinator.enroll import remove as remove_enrolled
 from phalanx_coordinator.enroll_plan import Enrolment as Enrolment
@@ -163,9 +164,11 @@ def enroll_machine(asked: Enrolment, tell: Callable[[str], None]) -> Enrolled:
     return EMBEDDED.run(lambda coordinator: coordinator.in_turn(work))
 
 
-def remove_machine(name: str, file: Path, tell: Callable[[str], None]) -> bool:
-    """Remove what enroll made of one machine, and its record; whether there was something."""
-    return EMBEDDED.run(lambda coordinator: coordinator.in_turn(lambda here: remove_enrolled(name, file, tell)))
+def remove_machine(name: str, file: Path, tell: Callable[[str], None], *, dry_run: bool) -> Removed:
+    """Remove what enroll made of one machine, and its record; a dry run only looks."""
+    return EMBEDDED.run(
+        lambda coordinator: coordinator.in_turn(lambda here: remove_enrolled(name, file, tell, dry_run=dry_run))
+    )
 
 
 def _quiet(worker: str, line: str) -> None:

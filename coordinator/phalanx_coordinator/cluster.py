@@ -5,6 +5,7 @@ earlier system (``cluster_text``) from TOML; both go through the same rules. End
 are in the records but in no ``repr``, message or public form of one.
 """
 
+import dataclasses
 import os
 import re
 import shlex
@@ -50,7 +51,8 @@ def read_cluster(path: Path | str) -> ClusterFile:
     data, faults = read_private(file)
     if data is None:
         raise InvalidCluster(faults)
-    return parse_cluster(data, path=file, faults=faults)
+    group = parse_cluster(data, path=file, faults=faults)
+    return dataclasses.replace(group, workers=tuple(dataclasses.replace(record, file=file) for record in group.workers))
 
 
 def parse_cluster(data: bytes, *, path: Path | None = None, faults: Sequence[str] = (), empty: bool = False) -> ClusterFile:

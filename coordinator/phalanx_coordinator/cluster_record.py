@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from phalanx_proto.execution import Backend
@@ -60,6 +61,8 @@ class WorkerRecord:
     """Arguments for ssh, before all others."""
     directory: str | None = field(default=None, repr=False)
     """Where on that machine the worker makes its private directory; None for /tmp."""
+    file: Path | None = field(default=None, repr=False, compare=False)
+    """The cluster file that it was read from; None where it is of none. Private, and no part of the record."""
 
     @property
     def here(self) -> bool:

@@ -6,7 +6,7 @@ again and must hold the wanted record and the other ones untouched.
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from phalanx_coordinator.cluster import FORMAT_VERSION, ClusterFile, parse_cluster
 from phalanx_coordinator.cluster_lines import is_record_header, is_table_header
@@ -29,15 +29,17 @@ def group_text(group: ClusterFile) -> str:
     return header(group.precision, group.oversubscribe) + "".join(f"\n{record_text(record)}" for record in group.workers)
 
 
-def record_text(record: WorkerRecord) -> str:
-    """One ``[[worker]]`` table. What is the default is left out, but for the slots."""
-    return "[[worker]]\n" + "".join(f"{key} = {value}\n" for key, value in record_lines(record).items())
+def record_text(record: WorkerRecord, leave_out: Collection[str] = ()) -> str:
+    """One ``[[worker]]`` table. What is the default is left out, but for the slots, and so are the keys ``leave_out``."""
+    lines = record_lines(record).items()
+    return "[[worker]]\n" + "".join(f"{key} = {value}\n" for key, value in lines if key not in leave_out)
 
 
 def record_lines(record: WorkerRecord) -> dict[str, str]:
     """The keys of a record, each with its value as TOML."""
     shown = {"name", "transport", "slots"}
-    fields = ((field.name, getattr(record, field.name), field.default) for field in dataclasses.fields(record))
+    keys = [field for field in dataclasses.fields(record) if field.compare]
+    fields = ((field.name, getattr(record, field.name), field.default) for field in keys)
     return {name: _toml(value) for name, value, default in fields if name in shown or value != default}
 
 

@@ -1,12 +1,11 @@
 """From what is wrong with a machine to the one next step. Pure. Steps hold commands with hosts and paths: they are private."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from phalanx_coordinator.attempt import NOTICED
-from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.doctor_findings import Finding
+from phalanx_coordinator.ssh_command import enroll_command, enroll_step
 
 _TO_INSTALL = frozenset(("no_executable", "not_executable", "old_python", "not_phalanx", "incomplete"))
 """Failures that enroll mends."""
@@ -15,22 +14,13 @@ _TO_INSTALL = frozenset(("no_executable", "not_executable", "old_python", "not_p
 def next_step(finding: Finding, file: Path | None) -> str:
     """What the person can do next about a machine that cannot join; empty where there is nothing to say."""
     if finding.failure_kind in _TO_INSTALL and finding.record.transport == "ssh":
-        return f"install Phalanx there, into an environment of its own:\n    {enroll_command(finding.record, file)}"
+        return enroll_step(finding.record, file)
     told = "" if finding.failure is None else finding.failure.private.partition(NOTICED)[0].strip()
     if told:
         return told
     fields = {row["field"] for row in finding.refusals}
     steps = (step for field, step in _STEPS if field in fields)
     return next(steps, lambda finding, file: "")(finding, file)
-
-
-def enroll_command(record: WorkerRecord, file: Path | None, *, offline: bool = False) -> str:
-    """The command that installs this version of Phalanx on the record's machine and updates its record."""
-    words = ["phalanx", "enroll", record.host or "HOST", "--name", record.name]
-    words += [] if record.backend == "cpu" else ["--backend", record.backend]
-    words += ["--into", str(file)] if file is not None else []
-    words += [f"--ssh-option={option}" for option in record.ssh_options]
-    return " ".join(shlex.quote(word) for word in [*words, *(["--offline"] if offline else [])])
 
 
 def _other_version(finding: Finding, file: Path | None) -> str:

@@ -45,11 +45,25 @@ class Enrolled:
     """What was to be done. Private."""
     written: Path | None
     """The cluster file; None where none was named, or nothing was done."""
+    unknown: tuple[str, ...] = ()
+    """Keys of the record that a dry run does not know yet."""
 
     @property
     def text(self) -> str:
         """The record as TOML. Private."""
-        return record_text(self.record)
+        return record_text(self.record, leave_out=self.unknown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed:
+    """What came of taking a machine out."""
+
+    environment: bool
+    """Whether there was one that enroll had made; for a dry run, whether there is."""
+    steps: tuple[str, ...]
+    """What was to be done. Private."""
+    last: bool
+    """Whether the cluster file has no worker without this one."""
 
 
 async def enroll(asked: Enrolment, here: Inventory, *, deadlines: Deadlines, log: LogSink, tell: Tell) -> Enrolled:
@@ -87,7 +101,7 @@ class Enroller:
         wanted = enroll_plan.requirements(self._record.backend, jax, jaxlib, _installed_plugins())
         steps = tuple(enroll_plan.steps(machine, self._asked, self._record.name, wanted, VERSION))
         if self._asked.dry_run:
-            return Enrolled(record=self._record, examination=None, steps=steps, written=None)
+            return self._planned(machine, steps)
         for step in steps:
             self._tell(f"will {step}")
         installed = await self._install(interpreter, machine, wanted)
@@ -95,6 +109,12 @@ class Enroller:
         examination = await self._prove(record)
         written = self._write(record)
         return Enrolled(record=record, examination=examination, steps=steps, written=written)
+
+    def _planned(self, machine: Machine, steps: tuple[str, ...]) -> Enrolled:
+        """What a dry run knows."""
+        slots = 1 if self._record.backend != "cpu" else self._asked.slots or (self._old.slots if self._old is not None else 0)
+        record = dataclasses.replace(self._record, python=f"{machine.directory}/venv/bin/python", slots=slots or 1)
+        return Enrolled(record=record, examination=None, steps=steps, written=None, unknown=() if slots else ("slots",))
 
     async def _find_python(self) -> Interpreter:
         ours, oldest = sys.version_info[:2], _oldest_python()
@@ -190,8 +210,8 @@ def record_for(asked: Enrolment, group: ClusterFile) -> tuple[WorkerRecord | Non
     return old, record
 
 
-async def remove(name: str, path: Path, tell: Tell) -> bool:
-    """Remove a machine's environment, if enroll made it, and then its record; whether there was an environment.
+async def remove(name: str, path: Path, tell: Tell, *, dry_run: bool = False) -> Removed:
+    """Remove a machine's environment, if enroll made it, and then its record; a dry run looks and changes nothing.
 
     Raises ``InvalidRequest`` where the record is none of enroll's, or what keeps the machine from being reached.
     """
@@ -200,7 +220,8 @@ async def remove(name: str, path: Path, tell: Tell) -> bool:
         raise InvalidCluster(faults)
     text = data.decode()
     changed = without_record(text, name)
-    record = next(worker for worker in parse_cluster(data, path=path).workers if worker.name == name)
+    workers = parse_cluster(data, path=path).workers
+    record = next(worker for worker in workers if worker.name == name)
     directory = environment_of(record)
     if directory is None:
         raise InvalidRequest(
@@ -212,10 +233,18 @@ async def remove(name: str, path: Path, tell: Tell) -> bool:
     chosen = enroll_plan.choose(found, sys.version_info[:2])
     if chosen is None:
         raise enroll_failures.no_python(found, enroll_plan.OLDEST, None)
-    tell(f"will remove {directory} on that machine, and the record {name} from {path}")
+    there = enroll_plan.read_machine(await far.ask(chosen.path, "examine", {"directory": directory}))
+    steps = enroll_plan.removal_steps(there, name, path)
+    planned = Removed(environment=there.enrolled, steps=steps, last=len(workers) == 1)
+    if there.taken and not there.enrolled:
+        raise enroll_failures.refused("not_ours", f"{directory} has no mark of phalanx enroll, so it is left as it is", "")
+    if dry_run:
+        return planned
+    for step in steps:
+        tell(f"will {step}")
     answer = await far.ask(chosen.path, "remove", {"directory": directory})
     private_files.replace_private(path, changed)
-    return bool(answer["removed"])
+    return dataclasses.replace(planned, environment=bool(answer["removed"]))
 
 
 def environment_of(record: WorkerRecord) -> str | None:
@@ -249,7 +278,9 @@ def _own_jax(here: Inventory) -> tuple[str, str]:
     """Our versions of jax and jaxlib, which the other machine gets too."""
     jax, jaxlib = (here.platform.versions.get(name) for name in ("jax", "jaxlib"))
     if jax is None or jaxlib is None:
-        raise Unavailable("this machine has no JAX, which a coordinator computes with: pip install 'phalanx[worker]'")
+        raise Unavailable(
+            "this machine has no JAX, which a coordinator computes with: pip install '.[worker]' where its sources are"
+        )
     return jax, jaxlib
 
 

@@ -169,6 +169,12 @@ def download_arguments(machine: Machine, wheel: Path, wanted: Sequence[str], fol
     return [*arguments, f"{wheel}[worker]", *wanted]
 
 
+def removal_steps(machine: Machine, name: str, file: Path) -> tuple[str, ...]:
+    """What will be done to take a machine out, a sentence a step."""
+    environment = (f"remove the environment in {machine.directory} on that machine",) if machine.enrolled else ()
+    return (*environment, f"remove the record {name} from {file}")
+
+
 def steps(machine: Machine, asked: Enrolment, name: str, wanted: Sequence[str], version: str) -> list[str]:
     """What will be done, a sentence a step."""
     with_uv = "uv" if machine.uv else "venv and pip"

@@ -123,7 +123,7 @@ def receive(files: list[dict[str, Any]], data: BinaryIO, incoming: Path) -> None
     """Write the bytes of the files, which follow one another."""
     shutil.rmtree(incoming, ignore_errors=True)
     incoming.mkdir(mode=0o700)
-    say(step=f"receiving {len(files)} wheels")
+    say(step=f"receiving {len(files)} wheel{'s' if len(files) != 1 else ''}")
     for file in files:
         left = file["size"]
         with (incoming / Path(file["name"]).name).open("wb") as target:

@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Callable
 
 from phalanx_coordinator.attempt import Attempt, Failure
-from phalanx_coordinator.ssh_command import trial
-from phalanx_proto.version import VERSION
+from phalanx_coordinator.ssh_command import enroll_step, trial
 
 Explain = Callable[[Attempt, "re.Match[str] | None"], Failure]
 
@@ -180,14 +179,7 @@ def no_login(attempt: Attempt, found: re.Match[str] | None) -> Failure:
 
 def install(attempt: Attempt) -> str:
     """How to install this version there."""
-    python = shlex.quote(attempt.record.python or "python3")
-    package = shlex.quote(f"phalanx[worker]=={VERSION}")
-    command = shlex.quote(f"{python} -m pip install {package}")
-    host = shlex.quote(attempt.record.host or "")
-    return (
-        f"install Phalanx {VERSION} there with\n    phalanx enroll {host}\nor, into that Python,\n    "
-        f"{trial(attempt.record, far=command)}"
-    )
+    return enroll_step(attempt.record)
 
 
 def stalled(attempt: Attempt, found: re.Match[str] | None) -> Failure:

@@ -55,6 +55,24 @@ def trial(record: WorkerRecord, *options: str, far: str = "true") -> str:
     return " ".join(word for word in ("ssh", given, shlex.quote(record.host), far) if word)
 
 
+def enroll_command(record: WorkerRecord, file: Path | None = None, *, offline: bool = False) -> str:
+    """The command that installs this version of Phalanx on the record's machine and updates its record.
+
+    ``file`` is the cluster file, where the record itself does not know.
+    """
+    words = ["phalanx", "enroll", record.host or "HOST", "--name", record.name]
+    words += [] if record.backend == "cpu" else ["--backend", record.backend]
+    into = file or record.file
+    words += ["--into", str(into)] if into is not None else []
+    words += [f"--ssh-option={option}" for option in record.ssh_options]
+    return " ".join(shlex.quote(word) for word in [*words, *(["--offline"] if offline else [])])
+
+
+def enroll_step(record: WorkerRecord, file: Path | None = None) -> str:
+    """What a person is told where that machine has no Phalanx of ours to start."""
+    return f"install Phalanx there, into an environment of its own:\n    {enroll_command(record, file)}"
+
+
 def remote_line(far: Sequence[str]) -> str:
     """``far`` as the one line that the login shell there splits again: each word in single quotes where it needs any.
 

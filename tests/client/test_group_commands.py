@@ -11,7 +11,7 @@ from phalanx import embedded
 from phalanx.cli import app
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.doctor_findings import Examination, Expected, Finding, StrayReport, StrayWorker
-from phalanx_coordinator.enroll import Enrolled
+from phalanx_coordinator.enroll import Enrolled, Removed
 from phalanx_coordinator.enroll_plan import Enrolment
 from phalanx_proto.errors import InvalidCluster, PhalanxError, Unavailable
 
@@ -144,23 +144,36 @@ def test_enrolling_passes_everything_on(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_without_a_file_the_record_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "enroll_machine", enrolled)
     assert '[[worker]]\nname = "atlas"' in run("enroll", "h").stdout
-    assert run("enroll", "h", "--dry-run").stdout == "atlas: nothing was changed. It would:\n  - do it\n"
+    assert run("enroll", "h", "--dry-run").stdout == "will do it\nnothing was changed (--dry-run)\n"
     found = json.loads(run("enroll", "h", "--json").stdout)
     assert found["steps"] == ["do it"] and found["written"] is None and "[[worker]]" in found["record"]
 
 
 def test_removing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "group.toml"
-    monkeypatch.setattr(embedded, "remove_machine", lambda name, file, tell: (name, file) == ("atlas", path))
+    asked: list[Any] = []
+
+    def remove_machine(name: str, file: Path, tell: Any, *, dry_run: bool) -> Removed:
+        asked.append((name, file, dry_run))
+        return Removed(environment=True, steps=("remove it",), last=dry_run)
+
+    monkeypatch.setattr(embedded, "remove_machine", remove_machine)
     result = run("enroll", "--remove", "atlas", "--into", path)
     assert result.stdout == "atlas: its environment and its record are removed\n"
+    result = run("enroll", "--remove", "atlas", "--into", path, "--dry-run")
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["will remove it", "nothing was changed (--dry-run)"]
+    assert lines[2].startswith(f"{path} would have no worker left")
+    assert asked == [("atlas", path, False), ("atlas", path, True)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "name a machine"),
-        (["host", "--remove", "a", "--into", "f"], "name a machine"),
+        (["host", "--remove", "a", "--into", "f"], "--remove takes no HOST"),
+        (["host", "--ssh-option", "-F /path"], "write --ssh-option=-F --ssh-option=/path"),
+        (["host", "--ssh-option", "-o ProxyCommand=nc a b"], "write --ssh-option=-o '--ssh-option=ProxyCommand=nc a b'"),
         (["--remove", "a"], "--into FILE"),
     ],
 )

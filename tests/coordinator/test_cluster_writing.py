@@ -91,7 +91,7 @@ def test_a_change_changes_one_record(group: ClusterFile, data: st.DataObject) ->
 
 def test_the_properties_draw_every_field_of_a_record() -> None:
     drawn = {"name", "transport", "slots", "backend", "device", "weight", "host", "python", "ssh_options", "directory"}
-    assert {field.name for field in dataclasses.fields(WorkerRecord)} == drawn
+    assert {field.name for field in dataclasses.fields(WorkerRecord) if field.compare} == drawn
 
 
 def legacy_text(group: ClusterFile) -> str:

@@ -11,10 +11,11 @@ import pytest
 from phalanx_coordinator import doctor_table
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.doctor_findings import Examination, Expected, Finding, StrayReport, StrayWorker
-from phalanx_coordinator.doctor_steps import enroll_command, next_step
+from phalanx_coordinator.doctor_steps import next_step
 from phalanx_coordinator.doctor_strays import place_of, read_report, strays_command
 from phalanx_coordinator.doctor_table import ROWS, document, megabytes, stage, summary
 from phalanx_coordinator.link import LARGEST, LONG_ENOUGH, Link, next_size, quantile, rate
+from phalanx_coordinator.ssh_command import enroll_command
 from phalanx_proto.errors import Unavailable
 from phalanx_proto.handshake import PASSED, PROTOCOL, BackendFound, Handshake
 

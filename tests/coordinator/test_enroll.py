@@ -95,6 +95,8 @@ def test_a_dry_run_changes_nothing(far: FarMachine, tmp_path: Path) -> None:
     found, told = run(Enrolment(host="atlas", into=path, dry_run=True))
     assert found.written is None and found.examination is None and len(found.steps) >= 4 and told == []
     assert not path.exists() and not far.environment.exists() and far.installed() == []
+    assert f'python = "{far.environment}/venv/bin/python"' in found.text and "slots" not in found.text
+    assert "slots = 3" in run(Enrolment(host="atlas", slots=3, dry_run=True))[0].text
 
 
 def test_what_is_wrong_with_the_file_is_said_before_the_machine_is_asked(far: FarMachine, tmp_path: Path) -> None:
@@ -165,7 +167,10 @@ def test_removing_takes_the_environment_and_then_the_record(
         asyncio.run(enroll.remove("atlas", path, told.append))
     assert (far.environment / "venv").exists() and path.read_text() == text
     (far.environment / far_side.MARK).write_text(mark)
-    assert asyncio.run(enroll.remove("atlas", path, told.append))
+    planned = asyncio.run(enroll.remove("atlas", path, told.append, dry_run=True))
+    assert planned.environment and planned.last and "remove the record atlas from" in planned.steps[-1]
+    assert (far.environment / "venv").exists() and path.read_text() == text and told == []
+    assert asyncio.run(enroll.remove("atlas", path, told.append)).environment
     assert told[0].startswith("will remove ") and not far.environment.exists()
     assert "atlas" not in path.read_text()
 

@@ -1,6 +1,7 @@
 """Words of OpenSSH, as they were seen, and what they are taken for."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -149,7 +150,10 @@ def test_macos_keeps_programs_off_the_local_network() -> None:
 def test_what_is_missing_comes_with_the_command_that_installs_it() -> None:
     text = step("bash: line 1: /opt/phalanx/bin/python: No such file or directory", 127)
     assert "python = '/opt/phalanx/bin/python' is not on that machine" in text
-    assert "phalanx enroll peer" in text
+    assert text.endswith("\n    phalanx enroll peer --name atlas --ssh-option=-F --ssh-option=/home/ada/lab.conf")
+    assert "pip" not in text  # no index has a project of ours of that name
+    record = dataclasses.replace(RECORD, file=Path("group.toml"))
+    assert "--name atlas --into group.toml --ssh-option=-F" in step("No module named phalanx_worker", 1, record=record)
     assert "lacks jax" in diagnose(attempt(1, "ModuleNotFoundError: No module named 'jax'")).what
 
 

@@ -83,7 +83,7 @@ def test_a_machine_without_an_index_gets_its_wheels_sent(apart: Lab, tmp_path: P
     assert again.record == record and told[0].startswith("will renew the environment")
     assert len(read_cluster(path).workers) == 1
 
-    assert asyncio.run(enroll.remove("alpha", path, told.append))
+    assert asyncio.run(enroll.remove("alpha", path, told.append)).environment
     assert not machine.path("/home/ada/.local/share/phalanx").exists()
     assert "alpha" not in path.read_text()
 
@@ -104,5 +104,5 @@ def test_a_machine_installs_from_its_own_index(tmp_path: Path) -> None:
                 pytest.skip("this machine reaches no package index")
             raise
         assert found.examination is not None and found.examination.can_join
-        assert asyncio.run(enroll.remove("alpha", tmp_path / "group.toml", lambda text: None))
+        assert asyncio.run(enroll.remove("alpha", tmp_path / "group.toml", lambda text: None)).environment
         assert not (tmp_path / "p").exists()

@@ -1,5 +1,7 @@
 """``phalanx enroll``: makes a machine that is reached over ssh a worker, and takes it out again."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,7 @@ from phalanx_proto.execution import Backend
 from phalanx_proto.experiment import DType
 
 if TYPE_CHECKING:
-    from phalanx.embedded import Enrolled
+    from phalanx.embedded import Enrolled, Removed
 
 RECORD, PLACE = "The record", "The environment there"
 Host = Annotated[
@@ -33,7 +35,10 @@ Precision = Annotated[
 SshOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--ssh-option", metavar="WORD", rich_help_panel=RECORD, help="One word for ssh's command line; may be repeated."
+        "--ssh-option",
+        metavar="WORD",
+        rich_help_panel=RECORD,
+        help="One word of ssh's command line; may be repeated: --ssh-option=-F --ssh-option=/path.",
     ),
 ]
 Python = Annotated[
@@ -63,15 +68,18 @@ def enroll(
     """
     from phalanx.embedded import Enrolment, enroll_machine, remove_machine
 
-    _check(host, remove, into)
+    _check(host, remove, into, ssh_option or [])
 
     def tell(text: str) -> None:
         note(text, quiet or as_json)
 
     if remove is not None and into is not None:
-        removed = remove_machine(remove, into, tell)
-        what = "its environment and its record are removed" if removed else "its record is removed; there was no environment"
-        print_result({"name": remove, "removed": removed}, f"{remove}: {what}", as_json)
+        removed = remove_machine(remove, into, tell, dry_run=dry_run)
+        document = {
+            "name": remove, "removed": removed.environment and not dry_run, "dry_run": dry_run, "steps": list(removed.steps),
+            "last": removed.last,
+        }  # fmt: skip
+        print_result(document, _removal_summary(remove, into, removed, dry_run), as_json)
         return
     assert host is not None
     asked = Enrolment(
@@ -82,14 +90,40 @@ def enroll(
     print_result(_document(found), _summary(found, dry_run), as_json)
 
 
-def _check(host: str | None, remove: str | None, into: Path | None) -> None:
+def _dry_run(steps: Sequence[str]) -> str:
+    """What would be done, in the words of the real thing."""
+    return "\n".join([*(f"will {step}" for step in steps), "nothing was changed (--dry-run)"])
+
+
+def _removal_summary(name: str, file: Path, removed: "Removed", dry_run: bool) -> str:
+    if dry_run:
+        text = _dry_run(removed.steps)
+    elif removed.environment:
+        text = f"{name}: its environment and its record are removed"
+    else:
+        text = f"{name}: its record is removed; there was no environment"
+    if removed.last:
+        will = "would have" if dry_run else "has"
+        text += f"\n{file} {will} no worker left, which no run accepts: delete it, or enrol a machine into it"
+    return text
+
+
+def _check(host: str | None, remove: str | None, into: Path | None, ssh_option: Sequence[str]) -> None:
     problems = Problems()
-    if (host is None) == (remove is None):
+    if host is not None and remove is not None:
+        problems.add("--remove takes no HOST; the cluster file knows it: phalanx enroll --remove NAME --into FILE")
+    elif host is None and remove is None:
         problems.add(
             "name a machine, as in: phalanx enroll HOST --into FILE; or a worker to take out: --remove NAME --into FILE"
         )
     if remove is not None and into is None:
         problems.add("--remove needs the cluster file that has the record: --into FILE")
+    for option in ssh_option:
+        first, blank, rest = option.partition(" ")
+        if blank and len(first) == 2 and first[0] == "-":  # but -oProxyCommand=nc … is one word
+            words = [first, rest.strip()] if first == "-o" else option.split()
+            write = " ".join(shlex.quote(f"--ssh-option={word}") for word in words)
+            problems.add(f"--ssh-option takes one word of ssh's command line, which {option!r:.80} is not; write {write}")
     problems.settle()
 
 
@@ -109,7 +143,7 @@ def _document(found: "Enrolled") -> dict[str, object]:
 def _summary(found: "Enrolled", dry_run: bool) -> str:
     name = found.record.name
     if dry_run:
-        return "\n".join([f"{name}: nothing was changed. It would:", *(f"  - {step}" for step in found.steps)])
+        return _dry_run(found.steps)
     if found.written is not None:
         slots = f"{found.record.slots} slot{'s' if found.record.slots > 1 else ''}"
         return f"{name} can join: {slots} on {found.record.backend}. Its record is in {found.written}"
