@@ -87,6 +87,8 @@ def _model(request: FitRequest) -> list[str]:
     dense, loss = request.model.dense, request.loss
     if not dense:
         return ["the model has no layers"]
+    if any(layer.inputs < 1 or layer.outputs < 1 for layer in dense):
+        return ["every layer needs at least 1 input and 1 output"]
     joints = [
         f"a layer of {a.outputs} outputs cannot feed one of {b.inputs} inputs"
         for a, b in pairwise(dense)
@@ -146,9 +148,9 @@ def _float_targets(request: FitRequest, rows: Rows) -> list[str]:
 
 def check_evaluation(fitted: FittedParts, rows: Rows) -> None:
     """Rows that this model can be evaluated on; any role may be looked at, none is fitted."""
-    if len(rows) < 1:
-        raise InvalidRequest(f"there are no {rows.role} rows to evaluate on")
     model, spec = fitted.spec.model, fitted.spec
+    if min(rows.x.ndim, rows.y.ndim) < 1 or len(rows) < 1:
+        raise InvalidRequest(f"there are no {rows.role} rows to evaluate on")
     if rows.x.ndim != 2 or rows.x.shape[1] != model.inputs:
         raise InvalidRequest(f"the rows have {rows.x.shape[-1]} features, the model takes {model.inputs}")
     if not np.isfinite(rows.x).all():

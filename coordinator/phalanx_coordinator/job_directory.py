@@ -140,7 +140,7 @@ class JobDirectory:
         document, arrays = requests.to_document(request)
         if arrays:
             self._write_arrays(job_files.REQUEST_ARRAYS, arrays)
-        self._write(job_files.REQUEST, document)
+        self._write(job_files.REQUEST, {**document, "digest": requests.digest(document)})
 
     def change_execution(self, execution: Execution) -> None:
         """Keep another place for the same request."""

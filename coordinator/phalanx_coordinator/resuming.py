@@ -1,12 +1,15 @@
 """Taking over a job that nobody works on, and carrying out what its directory asks for."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_coordinator.session import Coordinator
 from phalanx_proto import job_files
+from phalanx_proto.errors import InvalidJob
 from phalanx_proto.execution import Execution
 from phalanx_proto.jobs import FitRequest, Listener
 from phalanx_proto.outcomes import Outcome
@@ -22,13 +25,24 @@ async def take_over(coordinator: Coordinator, path: Path, execution: Execution |
         request = await asyncio.to_thread(directory.request)
         if execution is not None:
             request = replace(request, execution=execution)
-        await coordinator.described(request, directory)
+        _require_same_experiment(directory, await coordinator.described(request, directory))
         if execution is not None:
             directory.change_execution(execution)
     except BaseException:
         directory.close()
         raise
     return directory
+
+
+def _require_same_experiment(directory: JobDirectory, described: Mapping[str, Any]) -> None:
+    """Raises ``InvalidJob`` where the request is another experiment than the one that the job's manifest tells of."""
+    assert directory.path is not None
+    told = job_files.read_json(directory.path, job_files.MANIFEST).get("experiment")
+    if told is not None and told != described["experiment"]:
+        raise InvalidJob(
+            f"{job_files.REQUEST} of {directory.path} asks for another experiment than its {job_files.MANIFEST} tells of; "
+            "nothing was changed there; put the right file back, or submit the job again with a new --output"
+        )
 
 
 async def carry_out(coordinator: Coordinator, directory: JobDirectory, listener: Listener) -> Outcome:

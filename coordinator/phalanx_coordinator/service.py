@@ -237,7 +237,7 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
 def _document(text: str, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidRequest(f"the {what} is not a JSON document")

@@ -43,7 +43,7 @@ def entries(document: Mapping[str, Any]) -> dict[str, ArrayEntry]:
             )
             for name, entry in document[KEY].items()
         }
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise CorruptData("the document does not say which arrays belong to it") from None
 
 

@@ -2,7 +2,7 @@
 
 run-manifest.json  what was asked of whom, with which versions; made first, says the format
 status.json        the last status that its coordinator confirmed, replaced whole
-request.json/.npz  all that is needed to run it again
+request.json/.npz  all that is needed to run it again, with the digest of all in it but where it is computed
 events.jsonl       its history, a line an event
 coordinator.log    what its coordinator and its workers said, the name before each line
 checkpoints/       the newest checkpoints
@@ -77,7 +77,7 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise InvalidJob(f"{name} of {directory} cannot be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise damaged(directory, name, "it is not a JSON document")
@@ -137,9 +137,16 @@ def listed(folder: Path | None) -> tuple[list[tuple[Path, JobStatus]], list[str]
 
 
 def read_request(directory: Path) -> requests.Request:
-    """What was asked for; raises ``InvalidJob``."""
+    """What was asked for; raises ``InvalidJob``, also where it is not what the job was made with."""
     try:
-        return requests.from_document(read_json(directory, REQUEST), read_arrays(directory, REQUEST_ARRAYS))
+        document = read_json(directory, REQUEST)
+        requests.require_format(document)
+        if document.get("digest") != requests.digest(document):
+            raise InvalidJob(
+                f"{REQUEST} of {directory} is not the one that the job was made with: its digest differs; nothing was changed "
+                "there; put that file back, or submit the other experiment as a new job, with a new --output"
+            )
+        return requests.from_document(document, read_arrays(directory, REQUEST_ARRAYS))
     except InvalidJob:
         raise
     except (CorruptData, InvalidRequest) as error:

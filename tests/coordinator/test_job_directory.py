@@ -374,7 +374,11 @@ def test_another_users_job_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     ("name", "change", "message"),
     [
         ("request.npz", lambda data: data[:-40], "request.npz of .* is damaged"),
-        ("request.json", lambda data: data.replace(b'"role": "train"', b'"role": "test"'), "not those that their fingerprint"),
+        ("request.json", lambda data: data.replace(b'"role": "train"', b'"role": "test"'), "request.json of .* is not the one"),
+        ("request.json", lambda data: data.replace(b'"seed": 42', b'"seed": 43'), "request.json of .* is not the one"),
+        ("request.json", lambda data: data.replace(b'"abort"', b'"rebalance"'), "request.json of .* is not the one"),
+        ("request.json", lambda data: data.replace(b'"digest"', b'"digits"'), "request.json of .* is not the one"),
+        ("request.json", lambda data: b"[" * 100_000, "request.json of .* is damaged"),
         ("request.json", lambda data: data.replace(b'"format": 1', b'"format": 2'), "has the format 2"),
         ("request.json", lambda data: b"", "request.json of .* is damaged"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phalanx_proto import arrays, outcomes, requests, tensors
-from phalanx_proto.errors import CorruptData, InvalidRequest
+from phalanx_proto.errors import CorruptData, InvalidExperiment, InvalidRequest
 from phalanx_proto.execution import Cluster, Device, Execution, Local
 from phalanx_proto.experiment import Dense, ModelSpec, OptimizerSpec, ProgramSpec
 from phalanx_proto.jobs import (
@@ -101,6 +101,82 @@ def test_what_another_version_wrote_is_refused(change: Any, message: str) -> Non
     document, held = requests.to_document(request_of())
     change(document)
     with pytest.raises(InvalidRequest, match=message):
+        requests.from_document(document, held)
+
+
+@pytest.mark.parametrize(
+    ("change", "problems"),
+    [
+        (lambda d: d["values"].update(epochs=True), ["epochs must be a whole number of 64 bits, not True"]),
+        (lambda d: d["values"].update(batch=4.0), ["batch must be a whole number of 64 bits, not 4.0"]),
+        (lambda d: d["values"].update(shuffle=1), ["shuffle must be true or false, not 1"]),
+        (lambda d: d["values"].update(reproducible="Bitwise"), ["reproducible must be one of any, bitwise, not 'Bitwise'"]),
+        (lambda d: d["values"].update(on_loss="ignore", block="all", checkpoint_every=1.5), [
+            "block must be a whole number of 64 bits or 'auto', not 'all'",
+            "on_loss must be one of abort, rebalance, not 'ignore'",
+            "checkpoint_every must be a whole number of 64 bits or null, not 1.5",
+        ]),
+        (lambda d: d["optimizer"].update(name="Adam", rate="1"), [
+            "optimizer name must be one of sgd, momentum, adam, not 'Adam'", "optimizer rate must be a number, not '1'",
+        ]),
+        (lambda d: d.update(model={"layers": [{"inputs": "2", "outputs": 3}, "swish", 7]}), [
+            "layer 0 inputs must be a whole number of 64 bits, not '2'",
+            "layer 1 must be a dense layer or one of tanh, relu, sigmoid, not 'swish'",
+            "layer 2 must be a dense layer or one of tanh, relu, sigmoid, not 7",
+        ]),
+        (lambda d: d.update(model=[]), ["the model has no layers that can be read"]),
+        (lambda d: d.update(values=7, rows=None), [
+            "the request must be an object with names and values, not 7", "there are no training rows",
+        ]),
+        (lambda d: d["rows"].update(train="x"), [
+            "the role of the train rows must be one of train, validation, test, all, not None",
+            "the fingerprint of the train rows must be a text, not None",
+            "the source of the train rows must be a text, not None",
+        ]),
+        (lambda d: d["execution"].update(workers=True), ["execution workers must be a whole number of 64 bits, not True"]),
+        (lambda d: d["execution"].update(chunk=0), ["execution chunk must be at least 1, not 0"]),
+        (lambda d: d.update(execution={"kind": ["local"]}), [
+            "an execution of the kind a list is not known here; use the version that wrote it",
+        ]),
+        (lambda d: d.update(execution={"kind": "cluster", "file": "a\0b"}), ["execution file must be a path, not 'a\\x00b'"]),
+        (lambda d: d.pop("execution"), ["the execution is missing"]),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_told_with_all_others(change: Any, problems: list[str]) -> None:
+    document, held = requests.to_document(request_of())
+    change(document)
+    with pytest.raises(InvalidExperiment) as refused:
+        requests.from_document(document, held)
+    assert refused.value.problems == problems
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, "10", None, 1 << 70])
+def test_numbers_of_a_simulation_are_whole(wrong: Any) -> None:
+    document, held = requests.to_document(SimulationRequest(samples=10, seed=7, execution=Local()))
+    for name in ("samples", "seed"):
+        with pytest.raises(InvalidExperiment, match=f"{name} must be a whole number"):
+            requests.from_document({**document, "values": {**document["values"], name: wrong}}, held)
+
+
+def test_a_whole_number_for_a_float_is_the_same_experiment() -> None:
+    document, held = requests.to_document(request_of(optimizer=OptimizerSpec(rate=1.0)))
+    document["optimizer"]["rate"] = 1
+    assert repr(requests.fit_from_document(document, held).optimizer.rate) == "1.0"
+
+
+@pytest.mark.parametrize("kind", [[], {}, None, 7])
+def test_a_kind_that_is_no_text_is_refused(kind: Any) -> None:
+    document, held = requests.to_document(request_of())
+    with pytest.raises(InvalidRequest, match="is not known here"):
+        requests.from_document({**document, "kind": kind}, held)
+
+
+@pytest.mark.parametrize("x", [np.zeros(6, np.int32), np.zeros((), np.float64), np.zeros((6, 2), np.float32)])
+def test_rows_of_another_kind_are_refused(x: Any) -> None:
+    rows = dataclasses.replace(rows_of(), x=x)
+    rows = dataclasses.replace(rows, fingerprint=tensors.fingerprint(rows.x, rows.y, tag="train"))
+    document, held = requests.to_document(request_of(train=rows))
+    with pytest.raises(InvalidRequest, match="the train rows must be x float64"):
         requests.from_document(document, held)
 
 
