@@ -44,9 +44,7 @@ app.command(epilog=EPILOG)(resume.resume)
 app.command(
     add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )(worker.worker)  # fmt: skip
-app.command(
-    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)(serve.serve)  # fmt: skip
+app.command(epilog=EPILOG)(serve.serve)
 
 
 def _version(asked: bool) -> None:

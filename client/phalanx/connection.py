@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from phalanx.tunnel import Tunnel
 
 
-def connect(address: str | Path | None = None, *, phalanx: str = "phalanx", ssh_options: tuple[str, ...] = ()) -> "Client":
+def connect(address: str | Path | None = None, *, phalanx: str | None = None, ssh_options: tuple[str, ...] = ()) -> "Client":
     """A client of the coordinator service that ``phalanx serve`` runs.
 
     Without an address: your own service on this machine. A path: that socket. ``ssh://host``, or ``ssh://host/path/of/socket``:
-    through the system's ssh, with your own configuration and agent; ``phalanx`` is the command on that machine that is asked
-    where its service listens (an absolute path where no login shell would find it), ``ssh_options`` go before all others.
+    through the system's ssh, with your own configuration and agent; ``phalanx`` is the absolute path of the command
+    on that machine that is asked where its service listens (else the one in its PATH, or the one that ``phalanx enroll`` made),
+    ``ssh_options`` go before all others.
     Raises ``Unavailable`` where no service answers, saying what to do. Close the client, or use it in ``with``; jobs go on.
     """
     from phalanx.calls import Calls

@@ -252,6 +252,8 @@ def _read_npz(path: Path) -> Mapping[str, Any]:
     try:
         # Opened here, since NumPy leaves a file that it cannot read open.
         with path.open("rb") as file:
+            if file.peek(2)[:2] not in (b"", b"PK", b"\x93N"):
+                raise InvalidRequest(f"{path} is not an .npz file; make one with numpy.savez(path, x=..., y=...)")
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InvalidRequest(f"{path} holds a single array: save both with numpy.savez(path, x=x, y=y)")

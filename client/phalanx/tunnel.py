@@ -25,14 +25,25 @@ STARTING = 30.0
 """Seconds for ssh to answer."""
 ENDING = 3.0
 LAST_LINES = 5
+WHERE = "serve --where --json"
+ENROLLED = ".local/share/phalanx/venv/bin/phalanx"
+"""Where ``phalanx enroll`` puts the command, unless told otherwise; in the home over there."""
 
 
-def open_tunnel(address: str, phalanx: str, ssh_options: Sequence[str]) -> "Tunnel":
+def where_line(phalanx: str | None) -> str:
+    """What asks over there for the service's socket, in any login shell: by the command given, else by any that is found."""
+    if phalanx is not None:
+        return f"{shlex.quote(phalanx)} {WHERE}"
+    look = f'command -v phalanx >/dev/null 2>&1 && exec phalanx {WHERE}; exec "$HOME/{ENROLLED}" {WHERE}'
+    return f"exec sh -c {shlex.quote(look)}"
+
+
+def open_tunnel(address: str, phalanx: str | None, ssh_options: Sequence[str]) -> "Tunnel":
     """A tunnel to the service of ``ssh://host[/path/of/socket]``; raises ``InvalidRequest``, ``Unavailable``."""
     host, far = read_address(address)
     beginning = ["ssh", *ssh_options, "-T", *option_words(UNATTENDED)]
     if not far:
-        far = _ask_where([*beginning, *option_words(NO_FORWARD), "--", host, f"{shlex.quote(phalanx)} serve --where"], phalanx)
+        far = _ask_where([*beginning, *option_words(NO_FORWARD), "--", host, where_line(phalanx)], phalanx or "phalanx")
     return Tunnel(beginning, host, far)
 
 
@@ -67,7 +78,7 @@ def _ask_where(command: Sequence[str], phalanx: str) -> str:
     for line in reversed(ran.stdout.splitlines()):  # a login may print something before
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return str(json.loads(line)["socket"])
-    raise failure(ran.returncode, ran.stderr.splitlines(), f"{phalanx} serve --where")
+    raise failure(ran.returncode, ran.stderr.splitlines(), f"{phalanx} {WHERE}")
 
 
 def failure(status: int | None, lines: Sequence[str], command: str) -> PhalanxError:

@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--slots", type=int, help="CPU slots that all jobs together may use; default: all of this machine's")
     found.add_argument("--socket", type=Path, help="where to listen; default: in your runtime directory")
     found.add_argument("--where", action="store_true", help="print the socket that a service would listen on, and end")
+    found.add_argument("--json", action="store_true", help="print JSON, and nothing else")
     return found
 
 
@@ -53,8 +54,8 @@ def only_one(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-async def serve(directory: Path, socket: Path, slots: int) -> None:
-    """Serve until cancelled."""
+async def serve(directory: Path, socket: Path, slots: int, as_json: bool) -> None:
+    """Serve until cancelled; says on standard output when it is ready."""
     coordinator = Coordinator()
     jobs = private(directory / JOBS)
     keeper = JobKeeper(jobs, slots, coordinator)
@@ -63,7 +64,8 @@ async def serve(directory: Path, socket: Path, slots: int) -> None:
     stop = await start_server(CoordinatorServicer(keeper, ArrayStore(directory / ARRAYS), coordinator), f"unix:{socket}")
     socket.chmod(0o600)
     ready = {"ready": 1, "pid": os.getpid(), "socket": str(socket), "directory": str(directory), "slots": slots}
-    print(json.dumps(ready), flush=True)
+    text = f"listening on {socket}, with {slots} slot{'s' if slots > 1 else ''}; jobs are kept in {directory}"
+    print(json.dumps(ready) if as_json else text, flush=True)
     try:
         await keeper.run()
     finally:
@@ -73,8 +75,8 @@ async def serve(directory: Path, socket: Path, slots: int) -> None:
         socket.unlink(missing_ok=True)
 
 
-async def _until_signal(directory: Path, socket: Path, slots: int) -> None:
-    task = asyncio.ensure_future(serve(directory, socket, slots))
+async def _until_signal(directory: Path, socket: Path, slots: int, as_json: bool) -> None:
+    task = asyncio.ensure_future(serve(directory, socket, slots, as_json))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
@@ -88,14 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         socket = socket_path((given.socket or default_socket()).expanduser().absolute())
         if given.where:
-            print(json.dumps({"socket": str(socket)}), flush=True)
+            print(json.dumps({"socket": str(socket)}) if given.json else socket, flush=True)
             return
         slots = inventory(False).slots if given.slots is None else given.slots
         if slots < 1:
             raise InvalidRequest(f"--slots must be at least 1, not {slots}")
         directory = private((given.directory or state_directory() / "service").expanduser().absolute())
         with only_one(private(socket.parent) / f"{socket.name}.lock"), only_one(directory / "lock"):
-            asyncio.run(_until_signal(directory, socket, slots))
+            asyncio.run(_until_signal(directory, socket, slots, given.json))
     except PhalanxError as error:
         print(f"error: {error.message}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)

@@ -227,8 +227,11 @@ class Trap:
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "trap.npz", x=X, y=np.array([Trap()], dtype=object))
     (tmp_path / "bare.npz").write_bytes(b"\x80\x04 this is no zip archive")
-    for name in ("trap.npz", "bare.npz"):
-        with pytest.raises(InvalidRequest, match=r"cannot be read as an \.npz file"):
+    with pytest.raises(InvalidRequest, match=r"cannot be read as an \.npz file"):
+        Dataset.from_npz(tmp_path / "trap.npz")
+    (tmp_path / "own.csv").write_text("x,y\n1,2\n")
+    for name in ("bare.npz", "own.csv"):
+        with pytest.raises(InvalidRequest, match=rf"{name} is not an \.npz file; make one with numpy\.savez\(path, x="):
             Dataset.from_npz(tmp_path / name)
     assert not Trap.sprung
 

@@ -1,12 +1,14 @@
 """Addresses of services on other machines, and what is said when ssh fails; with an ssh that is only a script."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import phalanx
 from phalanx import tunnel
+from phalanx_coordinator import enroll_plan
 from phalanx_proto.errors import InvalidRequest, Unavailable
 
 
@@ -52,11 +54,28 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_command_that_is_not_there_is_named(ssh: Path) -> None:
     ssh.write_text("#!/bin/sh\necho 'sh: phalanx: not found' >&2\nexit 127\n")
     with pytest.raises(
-        Unavailable, match="'phalanx serve --where' is not found on the other machine: name the absolute path"
+        Unavailable, match="'phalanx serve --where --json' is not found on the other machine: name the absolute path"
     ) as caught:
         phalanx.connect("ssh://atlas")
     assert "not found" in caught.value.private
     assert "atlas" not in caught.value.message
+
+
+def test_the_command_that_enroll_made_is_found_outside_of_the_path(tmp_path: Path) -> None:
+    command = tmp_path / tunnel.ENROLLED
+    assert "~/" + str(Path(tunnel.ENROLLED).parents[2]) == enroll_plan.DIRECTORY
+    command.parent.mkdir(parents=True)
+    command.touch(mode=0o700)
+    command.write_text('#!/bin/sh\necho enrolled "$@"\n')
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+
+    def found() -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(tunnel.where_line(None), shell=True, env=environment, capture_output=True, text=True, check=False)
+
+    assert found().stdout == "enrolled serve --where --json\n"
+    command.unlink()
+    assert found().returncode == 127
+    assert tunnel.where_line("/opt/p/bin/phalanx") == "/opt/p/bin/phalanx serve --where --json"
 
 
 def test_what_a_login_says_is_passed_over_and_a_failing_forward_is_told(ssh: Path) -> None:

@@ -31,7 +31,7 @@ def serving(lab: Lab) -> Iterator[tuple[str, tuple[str, ...]]]:
     variables = f"PHALANX_TEST_RUN={os.environ.get('PHALANX_TEST_RUN', '')} XDG_RUNTIME_DIR={kept}"
     with lab.server("alpha", SetEnv=variables) as there:
         login = ["ssh", *there, *options(lab), "-T", "alpha"]
-        far = f"exec {COMMAND} serve --slots 1 --directory {kept}/kept"
+        far = f"exec {COMMAND} serve --json --slots 1 --directory {kept}/kept"
         with subprocess.Popen([*login, far], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline())
@@ -64,7 +64,7 @@ def test_a_job_is_submitted_watched_and_evaluated_over_there(lab: Lab) -> None:
 def test_without_a_service_there_the_next_step_is_named(lab: Lab) -> None:
     with pytest.raises(Unavailable, match="start one there with: phalanx serve"):
         phalanx.connect("ssh://alpha/tmp/none", ssh_options=options(lab))
-    with pytest.raises(Unavailable, match="'/no/phalanx serve --where' is not found on the other machine"):
+    with pytest.raises(Unavailable, match="'/no/phalanx serve --where --json' is not found on the other machine"):
         phalanx.connect("ssh://alpha", phalanx="/no/phalanx", ssh_options=options(lab))
     with pytest.raises(Unavailable, match="exit status 255"):
         phalanx.connect("ssh://nobody-at-all", ssh_options=options(lab))

@@ -52,7 +52,7 @@ class Service:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, slots: int = 1) -> None:
-        command = [sys.executable, "-m", "phalanx", "serve", "--slots", str(slots)]
+        command = [sys.executable, "-m", "phalanx", "serve", "--json", "--slots", str(slots)]
         command += ["--directory", str(self.folder / "kept"), "--socket", str(self.socket)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
@@ -135,6 +135,12 @@ def test_a_second_service_is_refused(service: Service) -> None:
     assert "another service holds" in ran.stderr
     with phalanx.connect(service.socket) as client:
         client.jobs()
+
+
+def test_where_it_listens_is_told_in_words_and_as_json(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "phalanx", "serve", "--where", "--socket", str(tmp_path / "c")]
+    text, document = (subprocess.check_output([*command, *more], text=True) for more in ([], ["--json"]))
+    assert text == f"{tmp_path}/c\n" and json.loads(document) == {"socket": f"{tmp_path}/c"}
 
 
 def test_without_a_service_the_next_step_is_named(tmp_path: Path) -> None:

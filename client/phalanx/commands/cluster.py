@@ -21,7 +21,7 @@ EXPLAINED = """\
 
 
 @app.command()
-def check(file: File, as_json: options.Json = False) -> None:
+def check(file: File, as_json: options.StatusJson = False) -> None:
     """Read the file, tell every fault with its line, and list its workers. Nothing is started and no machine is asked."""
     from phalanx.embedded import read_cluster
 

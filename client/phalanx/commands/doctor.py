@@ -16,7 +16,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="
 Clean = Annotated[bool, typer.Option("--clean", help="End left-over workers of yours whose coordinator is gone.")]
 
 
-def doctor(file: File, clean: Clean = False, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
+def doctor(file: File, clean: Clean = False, as_json: options.StatusJson = False, quiet: options.Quiet = False) -> None:
     """Try every machine of a group as a run would, side by side, and show one table of what works and what does not.
 
     Exit code 0 only if all could join. Left-over workers keep nobody out; --clean ends them, and never one of a living run.

@@ -59,7 +59,7 @@ Remove = Annotated[
 def enroll(
     host: Host = None, into: Into = None, name: Name = None, slots: Slots = None, backend: Device = None,
     dtype: Precision = None, ssh_option: SshOption = None, python: Python = None, directory: Directory = None,
-    offline: Offline = False, dry_run: DryRun = False, remove: Remove = None, as_json: options.Json = False,
+    offline: Offline = False, dry_run: DryRun = False, remove: Remove = None, as_json: options.StatusJson = False,
     quiet: options.Quiet = False,
 ) -> None:  # fmt: skip
     """Install this very version on a machine that you reach over ssh, prove it by a handshake, and write its record.

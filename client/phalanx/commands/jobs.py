@@ -11,7 +11,7 @@ from phalanx_proto import job_files
 
 Folders = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[DIR]...", help="Folders of job directories. (default: every job that you have started)"),
+    typer.Argument(metavar="DIR", help="Folders of job directories. (default: every job that you have started)"),
 ]
 
 

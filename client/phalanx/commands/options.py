@@ -73,7 +73,10 @@ CheckpointEvery = Annotated[
     ),
 ]  # fmt: skip
 Json = Annotated[
-    bool, typer.Option("--json", rich_help_panel=RESULT, help="Print the result as JSON, as in result.json, and nothing else.")
+    bool,
+    typer.Option(
+        "--json", rich_help_panel=RESULT, help="Print what result.json has on standard output, and nothing else there."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=RESULT, help="No progress.")]
 Background = Annotated[
@@ -84,4 +87,4 @@ Background = Annotated[
     ),
 ]  # fmt: skip
 Job = Annotated[Path, typer.Option("--job", metavar="DIR", help="The job's directory: what --output named.")]
-StatusJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+StatusJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
