@@ -27,6 +27,9 @@ from phalanx_proto.requests import Request
 LOOK_EVERY = 0.1
 """Seconds between two looks at who has ended."""
 
+LONGEST_NAME = 255
+"""Bytes of the name of a file."""
+
 
 def slots_of(manifest: Mapping[str, Any]) -> int:
     """CPU slots of the service's machine that a job uses; at least the one of its canonical engine."""
@@ -119,7 +122,7 @@ class JobKeeper:
 
     def path(self, job: str) -> Path:
         """The directory of a job; raises ``UnknownJob``."""
-        if not job or "/" in job or job.startswith(".") or not (self._folder / job / job_files.MANIFEST).is_file():
+        if not _is_name(job) or not (self._folder / job / job_files.MANIFEST).is_file():
             raise UnknownJob(f"this service has no job {job!r:.80}; its jobs are listed by jobs()")
         return self._folder / job
 
@@ -190,6 +193,11 @@ class JobKeeper:
 def _name(kind: str) -> str:
     """A name for a new job: what it is and when it came, so that names sort by age."""
     return f"{kind}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S%f}"[:-3] + f"-{secrets.token_hex(2)}"
+
+
+def _is_name(job: str) -> bool:
+    """Whether a directory may be called so."""
+    return bool(job) and not job.startswith(".") and not {"/", "\0"} & set(job) and len(job.encode()) <= LONGEST_NAME
 
 
 def require_fit(request: Request) -> FitRequest:

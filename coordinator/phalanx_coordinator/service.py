@@ -6,6 +6,7 @@ The contract is told in ``coordinator_service.proto``.
 import asyncio
 import json
 import sys
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
@@ -53,6 +54,15 @@ async def refuse(context: Context, error: PhalanxError) -> NoReturn:
     raise AssertionError("abort returned")
 
 
+def _unforeseen(name: str, error: Exception) -> PhalanxError:
+    """What nobody foresaw: its text may hold what is not public, so only the service's terminal shows it."""
+    lines = "".join(traceback.format_exception(error, limit=-20))
+    return PhalanxError(
+        f"{name} met a fault in the service ({type(error).__name__}), whose terminal tells more; other calls and jobs go on",
+        private=lines,
+    )
+
+
 def _unary(method: Method) -> Method:
     @wraps(method)
     async def guarded(self: Any, request: Any, context: Context) -> Any:
@@ -60,6 +70,8 @@ def _unary(method: Method) -> Method:
             return await method(self, request, context)
         except PhalanxError as error:
             await refuse(context, error)
+        except Exception as error:
+            await refuse(context, _unforeseen(method.__name__, error))
 
     return guarded  # type: ignore[return-value]
 
@@ -72,6 +84,8 @@ def _streaming(method: Method) -> Method:
                 yield response
         except PhalanxError as error:
             await refuse(context, error)
+        except Exception as error:
+            await refuse(context, _unforeseen(method.__name__, error))
 
     return guarded  # type: ignore[return-value]
 
@@ -160,7 +174,7 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
     async def GetLogs(self, request: messages.GetLogsRequest, context: Context) -> AsyncIterator[messages.GetLogsResponse]:
         """The log, in pieces."""
         path = self._keeper.path(request.job) / job_files.LOG
-        if not path.exists():
+        if not path.exists() or path.stat().st_size <= request.offset:
             return
         with path.open("rb") as file:
             file.seek(request.offset)

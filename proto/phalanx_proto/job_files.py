@@ -101,7 +101,7 @@ def confirmed_status(directory: Path) -> JobStatus:
         kind = str(read_json(directory, MANIFEST).get("kind", "fit"))
         return JobStatus(job=directory.name, kind=kind, state="QUEUED")
     try:
-        return JobStatus.from_document({"job": directory.name, "kind": "fit", **read_json(directory, STATUS)})
+        return JobStatus.from_document({"kind": "fit", **read_json(directory, STATUS), "job": directory.name})
     except CorruptData as error:
         raise damaged(directory, STATUS, error.message) from None
 
@@ -133,6 +133,8 @@ def listed(folder: Path | None) -> tuple[list[tuple[Path, JobStatus]], list[str]
             problems.append(error.message)
         except OSError as error:
             problems.append(f"{directory} cannot be read: {error.strerror}")
+        except Exception as error:  # one job that nobody foresaw hides no other
+            problems.append(f"{directory} cannot be listed: {type(error).__name__}: {error!s:.200}")
     return found, problems
 
 

@@ -5,12 +5,14 @@ together, afresh each time.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from phalanx_proto.errors import CorruptData
 from phalanx_proto.jobs import MemberStatus, Progress
+from phalanx_proto.plain_values import plain_types, shown
 from phalanx_proto.result import finite
 
 State = Literal["QUEUED", "RUNNING", "CANCELLING", "COMPLETE", "FAILED", "CANCELLED", "COORDINATOR_OFFLINE"]
@@ -75,9 +77,9 @@ class JobStatus:
         """The value that ``to_document`` took apart; fields of other versions are left out. Raises ``CorruptData``."""
         try:
             values = {name: value for name, value in document.items() if name in _NAMES}
-            values["members"] = tuple(MemberStatus(**member) for member in values.get("members") or ())
-            found = cls(**values)
-        except (TypeError, AttributeError):
+            values["members"] = tuple(MemberStatus(**_sound(_MEMBER, member)) for member in values.get("members") or ())
+            found = cls(**_sound(_JOB, values))
+        except (TypeError, AttributeError, KeyError, ValueError):
             raise CorruptData("the status cannot be read") from None
         if found.state not in STATES:
             raise CorruptData(f"the status has no known state, but {found.state!r:.40}")
@@ -94,6 +96,24 @@ class JobStatus:
         )  # fmt: skip
 
 
+def _sound(kinds: Mapping[str, frozenset[type]], values: dict[str, Any]) -> dict[str, Any]:
+    """The values, if each is one that its field can have: no text that cannot be shown, no number below 0 or without end."""
+    for name, value in values.items():
+        kind = type(value)
+        if (
+            kind not in kinds[name]
+            or (kind is int and not 0 <= value < (1 << 31 if name == "attempts" else 1 << 63))
+            or (kind is float and not math.isfinite(value))
+        ):
+            raise CorruptData(f"its {name} cannot be {shown(value)}")
+        if kind is str:
+            value.encode()
+    return values
+
+
+_JOB = {field.name: plain_types(field.type) for field in dataclasses.fields(JobStatus) if field.name != "members"}
+_JOB["members"] = frozenset({tuple})
+_MEMBER = {field.name: plain_types(field.type) for field in dataclasses.fields(MemberStatus)}
 _NAMES = frozenset(field.name for field in dataclasses.fields(JobStatus))
 
 

@@ -51,6 +51,15 @@ def fits(value: object, kind: Any) -> bool:
     return type(value) is kind
 
 
+def plain_types(kind: Any) -> frozenset[type]:
+    """The types of the values that a kind has; a choice is a text, and a whole number may stand for a float."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return frozenset().union(*map(plain_types, get_args(kind)))
+    if get_origin(kind) is Literal:
+        return frozenset({str})
+    return frozenset({float, int}) if kind is float else frozenset({kind})
+
+
 def told(kind: Any) -> str:
     """A kind in words."""
     if get_origin(kind) is Literal:

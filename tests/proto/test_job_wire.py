@@ -48,6 +48,25 @@ def test_a_status_of_another_version_is_read_as_far_as_it_is_known() -> None:
         JobStatus.from_document({"state": "QUEUED"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("done", -1), ("done", None), ("done", 1.5), ("done", True), ("done", 1 << 64), ("total", "x"), ("eta", float("nan")),
+        ("seconds", None), ("reason", 7), ("reason", "\ud800"), ("phase", []), ("members", 7), ("members", ["a"]),
+        ("members", [{"name": "a", "state": "lost", "rows": -1}]), ("members", [{"name": "a", "state": None}]),
+        ("members", [{"name": "a", "state": "lost", "novel": 1}]), ("state", ["QUEUED"]), ("kind", None),
+    ],
+)  # fmt: skip
+def test_a_value_that_no_status_has_is_damage(name: str, value: object) -> None:
+    with pytest.raises(CorruptData):
+        JobStatus.from_document({**FULL.to_document(), name: value})
+
+
+def test_a_text_in_any_language_is_none() -> None:
+    status = dataclasses.replace(FULL, reason="wartet – 待")
+    assert JobStatus.from_document(status.to_document()) == status
+
+
 @pytest.mark.parametrize("state", ["QUEUED", "RUNNING", "CANCELLING"])
 def test_work_that_nobody_does_is_offline(state: str) -> None:
     claimed = dataclasses.replace(FULL, state=state)  # type: ignore[arg-type]

@@ -252,10 +252,31 @@ def test_requests_that_no_client_of_ours_sends(service: Service) -> None:
         for document, message in (("", "not a JSON document"), ("{}", "which arrays"), ('{"arrays": {}}', "None is not known")):
             with pytest.raises(phalanx.PhalanxError, match=message):
                 calls._call("SubmitFit", messages.SubmitFitRequest(document=document))
+        for name in ("x" * 5000, "a\0b", "..", "ü" * 200):
+            with pytest.raises(UnknownJob, match="this service has no job"):
+                calls.status(name)
+        for document in (
+            "[" * 100_000,
+            '{"kind": [], "arrays": {}}',
+            '{"kind": "fit", "format": 1, "arrays": {}, "values": 7}',
+        ):
+            with pytest.raises(InvalidRequest):
+                calls._call("SubmitFit", messages.SubmitFitRequest(document=document))
         with pytest.raises(InvalidRequest, match="takes a simulation"):
             request = {"format": 1, "kind": "simulation", "values": {"samples": 5, "seed": 1}, "arrays": {}}
             place = {"kind": "local", "workers": 1, "chunk": None, "dtype": "float64"}
             calls._call("SubmitFit", messages.SubmitFitRequest(document=json.dumps({**request, "execution": place})))
+
+
+def test_a_damaged_status_hides_no_other_job(service: Service, client: Client) -> None:
+    job = client.submit_simulation(samples=10**6, execution=ONE)
+    job.result(TIMEOUT)
+    path = service.folder / "kept" / "jobs" / job.id / "status.json"
+    sound, others = path.read_text(), {found.id for found in client.jobs()} - {job.id}
+    for change in ('"done": -1', '"done": null', '"total": "x"', f'"phase": {"[" * 100_000}'):
+        path.write_text("{" + change + sound[1:].replace('"done"', '"ignored"'))
+        assert {found.id for found in client.jobs()} >= others
+    path.write_text(sound)
 
 
 def test_in_a_running_loop_and_in_threads(client: Client) -> None:
