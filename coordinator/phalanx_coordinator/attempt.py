@@ -11,7 +11,7 @@ from phalanx_proto.errors import PhalanxError, Unavailable, WorkerLost
 FailureKind = Literal[
     "changed_key", "unknown_key", "refused_key", "no_host", "connection_refused", "timed_out", "no_route", "closed_early",
     "bad_configuration", "no_executable", "not_executable", "old_python", "not_phalanx", "incomplete", "no_login",
-    "forward_refused", "tunnel_stalled", "tunnel_broken", "ended", "late", "silent", "not_ready",
+    "forward_refused", "tunnel_stalled", "tunnel_broken", "ended", "late", "silent", "not_ready", "noisy_profile",
 ]  # fmt: skip
 
 NOTICED = "noticed at"

@@ -21,6 +21,8 @@ from typing import Any
 from phalanx_coordinator import private_directory, probe, ssh_config
 from phalanx_coordinator.attempt import NOTICED, Attempt, Failure
 from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.ready_line import TooMuchNoise, ready_line
+from phalanx_coordinator.ssh_advice import too_much_noise
 from phalanx_coordinator.ssh_config import Destination
 from phalanx_coordinator.ssh_failures import diagnose
 from phalanx_coordinator.timing import Deadlines, silence_allowed
@@ -30,8 +32,6 @@ from phalanx_proto.errors import PhalanxError, Unavailable, WorkerLost
 LAST_LINES = 20
 """Lines of a worker's log that are kept for its error message."""
 LINE_LIMIT = 2000
-MOST_NOISE = 100
-"""Lines on standard output before the ready line, from banners and profiles."""
 GRACE = 3.0
 """Seconds a worker has to end after its input closed."""
 BUSY_PAUSES = (0.5, 1.5, 3.0)
@@ -126,18 +126,14 @@ class WorkerProcess:
         assert self._process is not None and self._process.stdout is not None
         try:
             async with asyncio.timeout(self._deadlines.start):
-                for _ in range(MOST_NOISE):
-                    line = await _line(self._process.stdout)
-                    ready = _ready(line)
-                    if ready is not None:
-                        return ready
-                    if not line:
-                        raise self._ended(await self._how_it_ended())
-                    self._noise.append(self._plain(line))
+                ready = await ready_line(self._process.stdout, lambda line: self._noise.append(self._plain(line)))
         except TimeoutError:
             raise self._ended(None, late=self._deadlines.start) from None
-        what = f"said {MOST_NOISE} other lines instead of its ready line; is it a Phalanx worker?"
-        raise self._error(Failure(kind="not_phalanx", what=what, lost=True))
+        except TooMuchNoise:
+            raise self._error(too_much_noise(self.record)) from None
+        if ready is None:
+            raise self._ended(await self._how_it_ended())
+        return ready
 
     async def _renew(self) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -257,16 +253,6 @@ class WorkerProcess:
 def printable(text: str) -> str:
     """A peer's words, fit for a terminal and a log."""
     return "".join(c if c.isprintable() else " " for c in text).rstrip()[:LINE_LIMIT]
-
-
-def _ready(line: bytes) -> dict[str, Any] | None:
-    """The ready line's values; None where it is no such line."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    whole = isinstance(found, dict) and "ready" in found and ("socket" in found or not found["ready"])
-    return found if whole else None
 
 
 async def _discard(stream: asyncio.StreamReader) -> None:

@@ -25,7 +25,7 @@ from phalanx_worker.inventory import Inventory
 PERMANENT = (AdmissionRefused, InvalidRequest, ProgramRefused, Unauthorized)
 PERMANENT_FAILURES = frozenset({
     "changed_key", "unknown_key", "refused_key", "bad_configuration", "no_executable", "not_executable", "old_python",
-    "not_phalanx", "incomplete", "no_login",
+    "not_phalanx", "incomplete", "no_login", "noisy_profile",
 })  # fmt: skip
 """Kinds of ``attempt.Failure`` that somebody must mend first."""
 

@@ -16,8 +16,6 @@ from phalanx_proto.multiplex import CONTROL, LIMIT, READY, Multiplexer, standard
 
 GRACE = 2.5
 """Seconds for ssh to end after its input closed; less than the coordinator waits for this process."""
-MOST_NOISE = 1 << 16
-"""Bytes that may come before the far end's first word."""
 
 
 class NearRelay:
@@ -61,20 +59,19 @@ class NearRelay:
             self._early += data
 
     async def _skip_noise(self, sink: asyncio.StreamWriter, far: asyncio.StreamReader) -> bool:
-        noise = 0
-        while noise < MOST_NOISE:
+        """All that comes before the far end's first word is passed on: who reads it bounds it."""
+        while True:
             try:
-                line = await far.readline()
-            except ValueError:  # longer than the limit
+                line = await far.readuntil(b"\n")
+            except asyncio.LimitOverrunError as longer:
+                line = await far.readexactly(longer.consumed)
+            except asyncio.IncompleteReadError as ended:
+                sink.write(ended.partial)
                 return False
             if line.endswith(READY):
                 return True
-            if not line:
-                return False
-            noise += len(line)
-            if line.strip():
-                sink.write(line)
-        return False
+            sink.write(line)
+            await sink.drain()
 
 
 async def relay(socket: str, command: Sequence[str]) -> int:

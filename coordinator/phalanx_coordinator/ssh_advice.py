@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Callable
 
 from phalanx_coordinator.attempt import Attempt, Failure
+from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.ready_line import MOST_NOISE
 from phalanx_coordinator.ssh_command import enroll_step, trial
 
 Explain = Callable[[Attempt, "re.Match[str] | None"], Failure]
@@ -174,6 +176,21 @@ def no_login(attempt: Attempt, found: re.Match[str] | None) -> Failure:
         kind="no_login",
         what="cannot start: the account on its machine may not run commands",
         step=f"it needs a login shell, and no ForceCommand that leads elsewhere. {by_hand(attempt)}",
+    )
+
+
+def too_much_noise(record: WorkerRecord) -> Failure:
+    """A profile that prints without end, or a program that is no worker."""
+    if record.transport != "ssh":
+        what = f"said {MOST_NOISE >> 20} MiB of other things instead of its ready line; is it a Phalanx worker?"
+        return Failure(kind="not_phalanx", what=what, lost=True)
+    return Failure(
+        kind="noisy_profile",
+        what=f"cannot be heard: the shell profile on that machine prints too much ({MOST_NOISE >> 20} MiB before the worker's "
+        "first words)",
+        step="let the profile there (.bashrc, .zshenv and the like) print only where somebody sees it, as with\n"
+        "    case $- in *i*) ;; *) return ;; esac\nat its top. To see the beginning of what it prints:\n"
+        f"    {trial(record)} | head -c 2000",
     )
 
 

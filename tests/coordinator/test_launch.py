@@ -19,7 +19,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from phalanx_coordinator import launch, private_directory
+from phalanx_coordinator import launch, private_directory, ssh_config
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.launch import WorkerProcess
 from phalanx_coordinator.timing import Deadlines
@@ -144,7 +144,6 @@ def test_the_lease_is_renewed_in_time(behave: Callable[[str], None]) -> None:
         ("print('{}', flush=True)", "{}"),
         ("print('{\"ready\": 1}', flush=True)", '{"ready": 1}'),
         ("print('x' * 200_000, flush=True)", "..."),
-        ("print('', flush=True)", ""),
         ("print(greeting, flush=True)", '{"token": "(token)", "lease": 0.8}'),
     ],
 )
@@ -160,9 +159,39 @@ def test_a_ready_line_is_found_among_noise(behave: Callable[[str], None]) -> Non
     with_worker(nothing)
 
 
-def test_noise_has_an_end(behave: Callable[[str], None]) -> None:
-    behave("while True: print('y', flush=True)\n")
-    assert "said 100 other lines instead of its ready line; is it a Phalanx worker?" in refusal(WorkerLost)
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "sys.stdout.write('\\033]0;gamma\\007')\n",  # a title, and no newline
+        "sys.stdout.write('{\"ready\": ')\n",
+        "for n in range(5000): print(n)\n",
+        "sys.stdout.write('x' * (4 << 20) + '\\n')\n",
+        "sys.stdout.write('x' * (4 << 20))\n",
+    ],
+)
+def test_a_ready_line_is_found_behind_any_profile(behave: Callable[[str], None], noise: str) -> None:
+    behave(noise + READY + BEAT_UNTIL_EOF)
+    with_worker(nothing)
+
+
+def test_noise_has_an_end(behave: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    behave("while True: print('y' * 4000, flush=True)\n")
+    assert "said 8 MiB of other things instead of its ready line; is it a Phalanx worker?" in refusal(WorkerLost)
+    monkeypatch.setattr(sys.modules[__name__], "RECORD", WorkerRecord(name="atlas-01", transport="ssh", host="atlas"))
+    monkeypatch.setattr(ssh_config, "destination", never_asked)
+    message = refusal(Unavailable)
+    assert message.startswith("worker atlas-01 cannot be heard: the shell profile on that machine prints too much (8 MiB")
+    assert "\n    ssh atlas true | head -c 2000\nnoticed at " in message
+
+
+async def never_asked(record: WorkerRecord) -> None:
+    """No configuration of ssh is looked at."""
+
+
+def test_beats_without_a_ready_line_are_no_noise(behave: Callable[[str], None]) -> None:
+    behave(BEAT_UNTIL_EOF)
+    message = refusal(WorkerLost, dataclasses.replace(SHORT, start=1.0))
+    assert "was not ready within 1 s\n" in message and "standard output" not in message
 
 
 def test_another_program_has_a_deadline(behave: Callable[[str], None]) -> None:

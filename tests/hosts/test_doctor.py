@@ -94,7 +94,7 @@ daemon = subprocess.Popen(
     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True)
 daemon.stdin.write(json.dumps({"token": "%s", "lease": 600}) + "\\n")
 daemon.stdin.flush()
-daemon.stdout.readline()
+daemon.stdout.readline(), daemon.stdout.readline()
 os.kill(daemon.pid, 19)
 while open(f"/proc/{daemon.pid}/stat").read().rpartition(")")[2].split()[0] != "T":
     time.sleep(0.01)

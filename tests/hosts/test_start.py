@@ -55,6 +55,7 @@ def test_noise_before_the_first_word_is_passed_over(apart: Lab, settings: dict[s
     home = machine.path("/home/ada")
     (home / ".bashrc").write_text(
         "echo 'Welcome to alpha!'; echo '{\"ready\": 0'; echo oops >&2; export http_proxy=http://198.18.0.1:1\n"
+        "for n in {1..3000}; do printf %0700d, $n; done; printf '\\033]0;%s\\007' alpha\n"
     )
     for name in ("json.py", "asyncio.py", "numpy.py"):
         (home / name).write_text("raise SystemExit('a file in the home')\n")

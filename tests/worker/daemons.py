@@ -122,6 +122,7 @@ class Daemon:
         while not select.select([self.process.stdout], [], [], min(lease / 5, 5.0))[0]:
             assert time.monotonic() < deadline, self.words()
             self.say("")
+        assert self.process.stdout is not None and self.process.stdout.readline() == b"\n"
         return self.line()
 
     def say(self, text: str) -> None:

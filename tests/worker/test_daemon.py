@@ -35,6 +35,7 @@ def start_in_vain(*arguments: str, greeting: str = GREETING) -> str:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         process.stdin.write(greeting.encode() + b"\n")
         process.stdin.flush()
+        assert process.stdout.readline() == b"\n"  # so that a profile which left a line open hides nothing
         answer = json.loads(process.stdout.readline())
         assert process.stdout.read() == b"" and process.wait(PATIENCE) == EXIT_SETUP
         assert answer["ready"] == 0 and answer["error"] in process.stderr.read().decode()

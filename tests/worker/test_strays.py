@@ -113,6 +113,7 @@ daemon = subprocess.Popen(
     stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True)
 daemon.stdin.write('{"token": "%s", "lease": 600}\\n' % sys.argv[2])
 daemon.stdin.flush()
+daemon.stdout.readline()
 print(daemon.stdout.readline(), end="", flush=True)
 time.sleep(600)
 """

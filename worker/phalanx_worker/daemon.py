@@ -1,7 +1,8 @@
 """The worker's process: ``python -m phalanx_worker`` (or ``phalanx worker``), started by a coordinator, never by hand.
 
 Standard input: one JSON line {"token", "lease"}, then any line within each ``lease`` seconds; it ends when the input
-closes or the lease runs out. Standard output: one JSON ready line, then one beat a second. Standard error: the log.
+closes or the lease runs out. Standard output: an empty line, one JSON ready line, then one beat a second.
+Standard error: the log.
 """
 
 import argparse
@@ -116,7 +117,7 @@ async def serve(settings: Settings, housing: Housing, machine: Inventory) -> Non
     stop = await start_server(state, settings.token, f"unix:{housing.socket}")
     housing.socket.chmod(0o600)
     ready = {"ready": 1, "protocol": PROTOCOL, "socket": str(housing.socket), "pid": os.getpid()}
-    print(json.dumps(ready), flush=True)
+    print("\n" + json.dumps(ready), flush=True)  # on a line of its own, whatever a profile of the shell has printed
     threading.Thread(target=beat, args=(housing.leave,), name="beat", daemon=True).start()
     try:
         await asyncio.Event().wait()
@@ -150,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _fail(housing: Housing | None, reason: str) -> None:
     with contextlib.suppress(OSError):  # nobody may be left to read it
-        print(json.dumps({"ready": 0, "error": reason}), flush=True)
+        print("\n" + json.dumps({"ready": 0, "error": reason}), flush=True)
     if housing is None:
         print(f"phalanx worker: {reason}", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_SETUP)

@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left = end(strays) if given.clean else [stray.pid for stray in strays]
     removed = [stray.pid for stray in strays if stray.pid not in left]
     if given.json:
-        print(json.dumps({"strays": [dataclasses.asdict(stray) for stray in strays], "removed": removed}), flush=True)
+        print("\n" + json.dumps({"strays": [dataclasses.asdict(stray) for stray in strays], "removed": removed}), flush=True)
     else:
         for stray in strays:
             state = "removed" if stray.pid in removed else "stopped" if stray.stopped else "there"

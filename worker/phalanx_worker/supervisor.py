@@ -96,7 +96,7 @@ def private_directory(arguments: Sequence[str]) -> Path | None:
 def not_ready(reason: str, private: str = "") -> None:
     """Tell the coordinator why there is no worker; what is private goes into the log."""
     with contextlib.suppress(OSError):  # nobody may be left to read it
-        print(json.dumps({"ready": 0, "error": reason}), flush=True)
+        print("\n" + json.dumps({"ready": 0, "error": reason}), flush=True)  # a profile may have left a line open
         print(private or reason, file=sys.stderr, flush=True)
 
 
