@@ -24,6 +24,7 @@ from phalanx_coordinator.cluster import read_cluster as read_cluster
 from phalanx_coordinator.cluster_writing import group_text as group_text
 from phalanx_coordinator.doctor import examine
 from phalanx_coordinator.doctor_findings import Examination
+from phalanx_coordinator.engines_here import require_engines
 from phalanx_coordinator.enroll import Enrolled as Enrolled
 from phalanx_coordinator.enroll import Removed as Removed
 from phalanx_coordinator.enroll import enroll
@@ -145,8 +146,9 @@ class Embedded:
 
 
 def examine_group(file: Path, *, clean: bool, tell: Callable[[str], None]) -> Examination:
-    """Examine every machine of a cluster file; raises ``InvalidCluster`` for the file alone."""
+    """Examine every machine of a cluster file; raises ``InvalidCluster`` for the file, ``Unavailable`` without JAX here."""
     group, log = read_cluster(file), EMBEDDED.log or _quiet
+    require_engines()
 
     async def work(here: Inventory) -> Examination:
         return await examine(group, here, clean=clean, deadlines=Deadlines(), log=log, tell=tell)

@@ -21,6 +21,7 @@ from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.cluster_writing import header, record_text, with_record, without_record
 from phalanx_coordinator.doctor import examine
 from phalanx_coordinator.doctor_findings import Examination
+from phalanx_coordinator.engines_here import require_engines
 from phalanx_coordinator.enroll_plan import Enrolment, Interpreter, Machine
 from phalanx_coordinator.far_call import FarMachine, Tell
 from phalanx_coordinator.launch import LogSink
@@ -72,6 +73,7 @@ async def enroll(asked: Enrolment, here: Inventory, *, deadlines: Deadlines, log
     Raises ``Unavailable`` and its like with the next step where that cannot be, ``InvalidRequest`` for the cluster file.
     """
     text = cluster_text(asked)
+    require_engines()
     return await Enroller(asked, text, here, deadlines, log, tell).run()
 
 

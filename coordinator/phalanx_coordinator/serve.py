@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from phalanx_coordinator.array_store import ArrayStore
+from phalanx_coordinator.engines_here import require_engines
 from phalanx_coordinator.job_keeper import JobKeeper
 from phalanx_coordinator.service import CoordinatorServicer, start_server
 from phalanx_coordinator.session import Coordinator
@@ -92,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.where:
             print(json.dumps({"socket": str(socket)}) if given.json else socket, flush=True)
             return
+        require_engines()
         slots = inventory(False).slots if given.slots is None else given.slots
         if slots < 1:
             raise InvalidRequest(f"--slots must be at least 1, not {slots}")

@@ -21,6 +21,7 @@ from phalanx_coordinator.checkpoint import Checkpoint
 from phalanx_coordinator.checkpoint_policy import CheckpointPolicy
 from phalanx_coordinator.checkpoint_store import CheckpointStore
 from phalanx_coordinator.checkpoint_writer import CheckpointWriter
+from phalanx_coordinator.engines_here import require_engines
 from phalanx_coordinator.fit import FitRun
 from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_coordinator.members import RemoteMembers
@@ -151,6 +152,7 @@ class Coordinator:
         return CheckpointWriter(store, policy, tell)
 
     async def _place(self, request: FitRequest | SimulationRequest) -> tuple[Inventory, Placement]:
+        require_engines()
         machine = await asyncio.to_thread(self._inventory, request.execution)
         return machine, place(request.execution, machine)
 
@@ -248,6 +250,7 @@ class Coordinator:
             await self._remote.close()
 
     async def _canonical(self, work: Callable[[Pool], Awaitable[Result]]) -> Result:
+        require_engines()
         if self._pool is None:
             self._pool = Pool([SlotSpec()])
         try:
