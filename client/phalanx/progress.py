@@ -40,15 +40,12 @@ def duration(seconds: float | None) -> str:
 
 
 def pieces(progress: Progress, pace: Pace) -> list[str]:
-    """The texts of one moment: done of total, rate, ETA, and the losses that are known."""
+    """The texts of one moment: done of total, and what is known of rate, ETA and losses."""
     if not progress.total:
         return []
-    rate = N_A if pace.rate is None else amount(pace.rate)
-    texts = [
-        f"{amount(progress.done)}/{amount(progress.total)} {progress.unit}",
-        f"{rate}/s",
-        f"ETA {duration(pace.remaining(progress.total))}",
-    ]
+    texts = [f"{amount(progress.done)}/{amount(progress.total)} {progress.unit}"]
+    if pace.rate is not None:
+        texts += [f"{amount(pace.rate)}/s", f"ETA {duration(pace.remaining(progress.total))}"]
     if progress.loss is not None:
         texts.append(f"loss {progress.loss:.4g}")
     if progress.validation_loss is not None:
@@ -81,7 +78,7 @@ class PlainLines:
 
     def tell(self, progress: Progress, now: float) -> None:
         """Take one report of ``now``."""
-        if progress.total:
+        if progress.counts:
             self._pace.observe(progress.done, now)
         if now >= self._next:
             self._next = now + self._every
@@ -99,7 +96,7 @@ class _Latest:
     def tell(self, progress: Progress) -> None:
         with self._lock:
             self._progress = progress
-            if progress.total:
+            if progress.counts:
                 self._pace.observe(progress.done, time.monotonic())
 
     def render(self) -> "Table":

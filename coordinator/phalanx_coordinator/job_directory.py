@@ -21,7 +21,7 @@ from phalanx_proto import job_files, job_lock, job_registry, outcomes, requests,
 from phalanx_proto.errors import Cancelled, InvalidRequest, JobBusy, PhalanxError, Unavailable
 from phalanx_proto.execution import Execution
 from phalanx_proto.job_lock import JobLock
-from phalanx_proto.job_status import JobStatus, State
+from phalanx_proto.job_status import JobStatus, State, members_ended
 from phalanx_proto.jobs import Event, EventKind, FitRequest, Listener, MemberStatus, Progress
 from phalanx_proto.pace import Pace
 from phalanx_proto.requests import Request
@@ -46,7 +46,7 @@ class JobDirectory:
         self._written = time.monotonic()
         self._earlier = 0.0
         self._status = JobStatus(job="" if path is None else path.name, kind=kind, state="QUEUED")
-        self._last = Progress(phase="starting")
+        self._last = Progress(phase="starting", unit="updates" if kind == "fit" else "samples")
         self._pace = Pace()
         self.lock: JobLock | None = None
         self.ended = False
@@ -105,16 +105,20 @@ class JobDirectory:
             raise
         found = cls(path, status.kind, _silent)
         found.lock, found._earlier = lock, status.seconds
-        found._status = replace(status, job=path.name, pid=None, eta=None, rate=None)
+        found._status = replace(status, job=path.name, pid=None, eta=None, rate=None, members=())
+        found._last = replace(
+            found._last, done=status.done, total=status.total or 0, loss=status.loss, epoch=status.epoch,
+            validation_loss=status.validation_loss,
+        )  # fmt: skip
         if handed_on is None:  # a wish that came later is for this attempt
             (path / job_files.CANCEL).unlink(missing_ok=True)
         return found
 
-    def begin(self, manifest: Mapping[str, Any], listener: Listener) -> None:
-        """An attempt begins: say so, and with what."""
+    def begin(self, manifest: Mapping[str, Any], listener: Listener, at: Progress | None = None) -> None:
+        """An attempt begins, ``at`` what a checkpoint holds: say so, and with what."""
         self._listener = listener
         self._began, self._pace = time.monotonic(), Pace()
-        self._last = Progress(phase="starting", unit=self._last.unit)
+        self._last = at or Progress(phase="starting", unit=self._last.unit)
         if self.path is None:
             return
         self._write(job_files.MANIFEST, manifest)
@@ -152,9 +156,11 @@ class JobDirectory:
         """Pass progress on, and write a status now and then; raises Unavailable where that is impossible."""
         now = time.monotonic()
         changed = progress.phase != self._last.phase
+        if not progress.total:  # nothing was done yet by this attempt
+            progress = replace(self._last, phase=progress.phase)
         self._last = progress
         self._listener(progress)
-        if progress.total:
+        if progress.counts:
             self._pace.observe(progress.done, now)
         if changed or now - self._written > STATUS_EVERY:
             self._tell("RUNNING")
@@ -233,14 +239,8 @@ class JobDirectory:
         with contextlib.suppress(Unavailable):  # the status is what counts
             self.event(Event(time=time.time(), kind=kind, reason=reason or ""))
         self.ended = True
-        members = tuple(replace(member, state="ended") if member.state == "computing" else member for member in self._members)
-        self._last = replace(self._last, members=members)
+        self._last = replace(self._last, members=members_ended(self._last.members or self._status.members))
         self._tell(state, reason)
-
-    @property
-    def _members(self) -> tuple[MemberStatus, ...]:
-        """As they were told last."""
-        return self._last.members or self._status.members
 
     def _tell(self, state: State, reason: str | None = None) -> None:
         if self.path is None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_coordinator import checks, manifest
+from phalanx_coordinator import checks, manifest, position
 from phalanx_coordinator.cancellation import unless_asked
 from phalanx_coordinator.checkpoint import Checkpoint
 from phalanx_coordinator.checkpoint_policy import CheckpointPolicy
@@ -40,6 +40,7 @@ from phalanx_proto.jobs import (
     FitRequest,
     FittedParts,
     Listener,
+    Progress,
     Score,
     SimulationOutcome,
     SimulationRequest,
@@ -81,8 +82,8 @@ class Coordinator:
             machine, placement = await self._place(request)
             plan = await asyncio.to_thread(plan_fit, request, placement)
             going_on = await self._going_on(output, resume, Wanted.by_fit(plan, machine))
-            described = manifest.of_fit(plan, machine)
-            with self._writing(output, request, described, listener) as directory:
+            described, at = manifest.of_fit(plan, machine), position.of_fit(plan, going_on)
+            with self._writing(output, request, described, listener, at) as directory:
                 run = FitRun(
                     plan=plan, pool=self._pool_for(placement.slots), remote=self._remote, inventory=machine,
                     deadlines=self._deadlines, listener=directory.progress, on_event=directory.event,
@@ -102,8 +103,8 @@ class Coordinator:
             machine, placement = await self._place(request)
             going_on = await self._going_on(output, resume, Wanted.by_simulation(request, machine))
             ledger = plan_simulation(request, placement, going_on.checkpoint)
-            described = manifest.of_simulation(request, placement, machine)
-            with self._writing(output, request, described, listener) as directory:
+            described, at = manifest.of_simulation(request, placement, machine), position.of_simulation(request, going_on)
+            with self._writing(output, request, described, listener, at) as directory:
                 run = SimulationRun(
                     request=request, placement=placement, ledger=ledger, pool=self._pool_for(placement.slots),
                     remote=self._remote, inventory=machine, deadlines=self._deadlines, listener=directory.progress,
@@ -158,12 +159,13 @@ class Coordinator:
 
     @contextlib.contextmanager
     def _writing(
-        self, output: Output, request: FitRequest | SimulationRequest, described: Mapping[str, Any], listener: Listener
-    ) -> Iterator[JobDirectory]:
+        self, output: Output, request: FitRequest | SimulationRequest, described: Mapping[str, Any], listener: Listener,
+        at: Progress,
+    ) -> Iterator[JobDirectory]:  # fmt: skip
         """The job's directory while it runs; what workers say meanwhile is kept there."""
         directory = output if isinstance(output, JobDirectory) else JobDirectory.create(output, request, described)
         try:
-            directory.begin(described, listener)
+            directory.begin(described, listener, at)
             self._directory = directory
             yield directory
         finally:

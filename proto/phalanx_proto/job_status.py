@@ -6,7 +6,7 @@ together, afresh each time.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -96,6 +96,14 @@ class JobStatus:
         )  # fmt: skip
 
 
+def members_ended(members: Iterable[MemberStatus]) -> tuple[MemberStatus, ...]:
+    """The members of a job that nobody works on any more: who was lost or refused stays so, all others have ended."""
+    return tuple(
+        member if member.state in ("lost", "refused") else dataclasses.replace(member, state="ended", reason=None)
+        for member in members
+    )
+
+
 def _sound(kinds: Mapping[str, frozenset[type]], values: dict[str, Any]) -> dict[str, Any]:
     """The values, if each is one that its field can have: no text that cannot be shown, no number below 0 or without end."""
     for name, value in values.items():
@@ -120,7 +128,8 @@ _NAMES = frozenset(field.name for field in dataclasses.fields(JobStatus))
 def seen(confirmed: JobStatus, live: int | None) -> JobStatus:
     """What a reader may say: the last confirmed status, and the process ``live`` that holds the job's lock, if any does.
 
-    A status that claims work which nobody does is COORDINATOR_OFFLINE; all else in it is the last confirmed snapshot.
+    A status that claims work which nobody does is COORDINATOR_OFFLINE: its members end with their coordinator, and all else
+    in it is the last confirmed snapshot.
     """
     if live is not None:
         return dataclasses.replace(confirmed, pid=live)
@@ -130,6 +139,7 @@ def seen(confirmed: JobStatus, live: int | None) -> JobStatus:
         return dataclasses.replace(confirmed, pid=None, eta=None)
     return dataclasses.replace(
         confirmed, state="COORDINATOR_OFFLINE", pid=None, eta=None, rate=None,
+        members=members_ended(confirmed.members),
         reason=f"its coordinator is gone, and it did not say why; the last that is known is {confirmed.state} "
         f"in the phase {confirmed.phase}; phalanx resume goes on from there",
     )  # fmt: skip

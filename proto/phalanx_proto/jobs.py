@@ -197,6 +197,10 @@ class MemberStatus:
     """Why it does not compute; public."""
 
 
+SETTING_UP = ("starting", "opening")
+"""Phases before the first update of an attempt; what is done then was done before."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     """Completed work at one moment."""
@@ -209,6 +213,11 @@ class Progress:
     epoch: int | None = None
     validation_loss: float | None = None
     members: tuple[MemberStatus, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether work is under way, so that its pace can be told."""
+        return self.total > 0 and self.phase not in SETTING_UP
 
 
 Listener = Callable[[Progress], None]

@@ -350,5 +350,7 @@ def test_a_status_has_all_its_fields_and_n_a_is_null(tmp_path: Path) -> None:
     assert [found[name] for name in named] == ["a", "fit", "COMPLETE", None, None, 9, 9, 2, 0.125, 0.0, None]
     assert found["members"] == [{"name": "m", "state": "lost", "rows": None, "latency": None, "reason": None}]
     assert "member      m: lost, N/A, latency N/A" in run("status", "--job", str(job)).stdout
+    job = make_job(tmp_path, "b", members=(MemberStatus(name="m", state="starting"),))
+    assert "member      m: starting\n" in run("status", "--job", str(job)).stdout
     watched = run("status", "--watch", "--job", str(job)).stdout
     assert watched.splitlines()[0] == "COMPLETE, 9/9 updates, loss 0.125"

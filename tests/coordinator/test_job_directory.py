@@ -272,6 +272,38 @@ def test_a_job_is_taken_over_when_nobody_has_it(tmp_path: Path) -> None:
     assert second.request().execution == Local(workers=2)
 
 
+def test_a_job_that_goes_on_shows_where_it_stands_before_its_first_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    members = (MemberStatus(name="a", state="computing", rows=12), MemberStatus(name="b", state="lost"))
+    first = create(tmp_path)
+    first.progress(Progress(phase="updates", done=40, total=90, loss=0.5, epoch=3, members=members))
+    first.fail(WorkerLost("worker b is gone"))
+    first.close()
+    assert [(m.name, m.state) for m in job_files.read_status(tmp_path / "job").members] == [("a", "ended"), ("b", "lost")]
+    second = JobDirectory.open(tmp_path / "job")
+    HELD.append(second)
+    second.waits("its coordinator is being started")
+    queued = job_files.read_status(tmp_path / "job")
+    assert (queued.state, queued.done, queued.total, queued.epoch, queued.members) == ("QUEUED", 40, 90, 3, ())
+    second.begin(MANIFEST, quiet, Progress(phase="starting", done=30, total=90, loss=0.75, epoch=2))
+    now += 5.0
+    second.progress(Progress(phase="opening"))
+    status = job_files.read_status(tmp_path / "job")
+    assert (status.phase, status.done, status.total, status.loss, status.epoch) == ("opening", 30, 90, 0.75, 2)
+    second.progress(Progress(phase="updates", done=31, total=90))
+    now += 1.0
+    second.progress(Progress(phase="updates", done=41, total=90))
+    assert job_files.read_status(tmp_path / "job").rate == 10.0
+
+
+def test_a_simulation_that_waits_counts_samples(tmp_path: Path) -> None:
+    queued(tmp_path)
+    assert job_files.read_status(tmp_path / "job").unit == "samples"
+
+
 def test_a_complete_job_is_not_taken_over(tmp_path: Path) -> None:
     directory = create(tmp_path)
     directory.finish(OUTCOME)

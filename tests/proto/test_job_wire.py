@@ -74,6 +74,7 @@ def test_work_that_nobody_does_is_offline(state: str) -> None:
     found = seen(claimed, None)
     assert (found.state, found.pid, found.eta, found.rate, found.update) == ("COORDINATOR_OFFLINE", None, None, None, 3)
     assert f"the last that is known is {state}" in str(found.reason)
+    assert [(member.name, member.state, member.rows) for member in found.members] == [("a", "ended", 12), ("b", "lost", None)]
 
 
 def test_what_has_ended_needs_nobody() -> None:

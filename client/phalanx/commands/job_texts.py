@@ -6,7 +6,7 @@ from typing import Any
 
 from phalanx.progress import N_A, amount, duration
 from phalanx_proto.job_status import JobStatus
-from phalanx_proto.jobs import Event, MemberStatus
+from phalanx_proto.jobs import SETTING_UP, Event, MemberStatus
 
 HEADS = ("job", "kind", "state", "done", "loss", "seconds", "directory")
 
@@ -38,12 +38,14 @@ def summary(status: JobStatus) -> str:
 
 
 def progress(status: JobStatus) -> str:
-    """Done of total; where work goes on, also its rate and the time that is left."""
+    """Done of total; where work goes on, also its phase, or its rate and the time that is left."""
     if status.total is None:
         return status.phase
     done = f"{amount(status.done)}/{amount(status.total)} {status.unit}"
     if status.pid is None:
         return done
+    if status.phase in SETTING_UP:
+        return f"{done}, {status.phase}"
     rate = N_A if status.rate is None else amount(status.rate)
     return f"{done}, {rate}/s, ETA {duration(status.eta)}"
 
@@ -55,7 +57,9 @@ def losses(status: JobStatus) -> str:
 
 
 def member(found: MemberStatus) -> str:
-    """One member's state, share and latency."""
+    """One member's state, share and latency; a member that never computed has neither."""
+    if found.state in ("starting", "ended") and found.rows is None:
+        return f"{found.name}: {found.state}"
     rows = N_A if found.rows is None else f"{found.rows:,} rows"
     latency = N_A if found.latency is None else f"{found.latency * 1000:.1f} ms"
     reason = "" if found.reason is None else f": {found.reason}"

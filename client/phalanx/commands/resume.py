@@ -4,8 +4,9 @@ import sys
 
 from phalanx.background import job as job_of
 from phalanx.background import resume as resume_here
-from phalanx.commands import job_texts, options
+from phalanx.commands import options
 from phalanx.commands.placement import execution
+from phalanx.commands.submission import announce
 from phalanx.console import note, print_result
 from phalanx.progress import shown
 from phalanx_proto.execution import Execution
@@ -30,8 +31,7 @@ def resume(
     if found.status().state == "COMPLETE":
         note(f"job {found.id} is complete; this is its result", quiet)
     elif background:
-        now = found.resume(where).status()
-        print_result(job_texts.document(now, found.directory), job_texts.summary(now), as_json)
+        announce(found.resume(where), as_json)
         return
     with shown(quiet, sys.stderr) as listener:
         result = resume_here(found.directory, where, progress=listener)
