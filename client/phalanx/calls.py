@@ -133,16 +133,12 @@ class Calls:
     def events(self, job: str, after: int) -> list[Event]:
         """The events from number ``after`` on that are there now."""
         found: list[Event] = []
-        wanted = self.status(job).events - after
-        if wanted <= 0:
-            return found
         stream = self._stub.Watch(messages.WatchRequest(job=job, after_event=after), timeout=SOON)
         try:
             for response in stream:
-                if response.HasField("event"):
-                    found.append(job_wire.event(response.event))
-                if len(found) >= wanted:
-                    return found
+                if response.HasField("status"):  # it follows the events that are there
+                    break
+                found.append(job_wire.event(response.event))
         except grpc.RpcError as error:
             raise self._translated(error) from None
         finally:

@@ -5,16 +5,16 @@ result, events) names workers by their aliases, never their endpoints.
 """
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from phalanx_coordinator.event_file import EventFile
 from phalanx_coordinator.job_log import JobLog
 from phalanx_coordinator.whole_files import flush_folder, write_arrays, write_whole
 from phalanx_proto import job_files, job_lock, job_registry, outcomes, requests, result
@@ -88,20 +88,28 @@ class JobDirectory:
         """Take over a job that nobody works on, or whose lock was handed on to this process as an open file.
 
         Raises ``InvalidJob`` for a directory that cannot be used, ``JobBusy`` where it has a live coordinator or is
-        complete.
+        complete, ``Unavailable`` where it cannot be written.
         """
         path = job_files.require_job(path)
         before = job_files.confirmed_status(path)
-        if handed_on is None:
-            lock = JobLock.take(path, patience=HANDING_OVER if before.ended else job_lock.PATIENCE)
-        else:
-            lock = JobLock.inherit(handed_on, path)
+        try:
+            if handed_on is None:
+                lock = JobLock.take(path, patience=HANDING_OVER if before.ended else job_lock.PATIENCE)
+            else:
+                lock = JobLock.inherit(handed_on, path)
+        except OSError as error:
+            raise _unchangeable(path, job_lock.NAME, error) from None
         try:
             status = job_files.confirmed_status(path)
             if status.state == "COMPLETE":
                 raise JobBusy(f"job {path.name} is complete; phalanx status --job {path} shows it", state="COMPLETE")
-        except BaseException:
+            status = replace(status, events=EventFile(path).mend())
+            if handed_on is None:  # a wish that came later is for this attempt
+                (path / job_files.CANCEL).unlink(missing_ok=True)
+        except BaseException as error:
             lock.release()
+            if isinstance(error, OSError):
+                raise _unchangeable(path, job_files.EVENTS, error) from None
             raise
         found = cls(path, status.kind, _silent)
         found.lock, found._earlier = lock, status.seconds
@@ -110,8 +118,6 @@ class JobDirectory:
             found._last, done=status.done, total=status.total or 0, loss=status.loss, epoch=status.epoch,
             validation_loss=status.validation_loss,
         )  # fmt: skip
-        if handed_on is None:  # a wish that came later is for this attempt
-            (path / job_files.CANCEL).unlink(missing_ok=True)
         return found
 
     def begin(self, manifest: Mapping[str, Any], listener: Listener, at: Progress | None = None) -> None:
@@ -170,10 +176,7 @@ class JobDirectory:
         if self.path is None:
             return
         try:
-            with (self.path / job_files.EVENTS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(event)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            EventFile(self.path).append(event)
         except OSError as error:
             raise self._unwritable(job_files.EVENTS, error) from None
         self._status = replace(self._status, events=self._status.events + 1)
@@ -272,6 +275,13 @@ class JobDirectory:
     def _unwritable(self, name: str, error: OSError) -> Unavailable:
         reason = f"{name} cannot be written in the output directory {self.path}: {error.strerror or error}"
         return Unavailable(f"{reason}; the job ends without a result")
+
+
+def _unchangeable(path: Path, name: str, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"{name} cannot be written in the job directory {path}: {error.strerror or error}; nothing was changed there; let it "
+        "be written, and try again"
+    )
 
 
 def _is_cancel(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -154,12 +155,14 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
 
     @_streaming
     async def Watch(self, request: messages.WatchRequest, context: Context) -> AsyncIterator[messages.WatchResponse]:
-        """A job as it goes on."""
+        """A job as it goes on: the events that are there, then its status, and what is new of both."""
         path, number = self._keeper.path(request.job), request.after_event
         last: JobStatus | None = None
+        read = 0
         while True:
             status = self._keeper.status(request.job)
-            if status.events > number:
+            if (size := _size(path / job_files.EVENTS)) != read:
+                read = size
                 for event in job_files.read_events(path, number):
                     yield messages.WatchResponse(event=job_wire.event_message(number, event))
                     number += 1
@@ -246,6 +249,13 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
             document=json.dumps(machine.to_dict()), summary=machine.summary(), slots=scheduler.slots,
             slots_in_use=scheduler.in_use,
         )  # fmt: skip
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _document(text: str, what: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_proto import job_lock, job_registry, outcomes, requests
+from phalanx_proto import job_lock, job_registry, outcomes, plain_values, requests
 from phalanx_proto.errors import CorruptData, InvalidJob, InvalidRequest, PhalanxError, from_wire
 from phalanx_proto.job_status import JobStatus, seen
 from phalanx_proto.jobs import Event
@@ -175,18 +175,19 @@ def told_state(status: JobStatus) -> str:
 
 
 def read_events(directory: Path, after: int = 0) -> list[Event]:
-    """The history from event number ``after`` on; a line that is not whole yet, and what follows it, is left out."""
+    """The history from event number ``after`` on; a line that is not whole yet is left out, and so is one that is damaged."""
     try:
         lines = (directory / EVENTS).read_bytes().split(b"\n")[:-1]
     except OSError:
         return []
-    return [event for line in lines[after:] if (event := _event(line)) is not None]
+    return [event for line in lines if (event := _event(line)) is not None][after:]
 
 
 def _event(line: bytes) -> Event | None:
     try:
-        return Event(**json.loads(line))
-    except (ValueError, TypeError):
+        values = json.loads(line)
+        return None if plain_values.faults(Event, values) else Event(**values)
+    except (ValueError, RecursionError):
         return None
 
 

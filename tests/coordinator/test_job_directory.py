@@ -203,8 +203,7 @@ def test_a_result_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatc
 def test_the_directory_is_its_owners_alone(tmp_path: Path) -> None:
     create(tmp_path, request_of())
     assert stat.S_IMODE((tmp_path / "job").stat().st_mode) == 0o700
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "job").iterdir() if "request" in path.name}
-    assert modes == {"request.json": 0o600, "request.npz": 0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "job").iterdir()} == {0o600}
 
 
 def test_the_request_is_there_before_it_is_said_that_the_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,6 +301,53 @@ def test_a_job_that_goes_on_shows_where_it_stands_before_its_first_update(
 def test_a_simulation_that_waits_counts_samples(tmp_path: Path) -> None:
     queued(tmp_path)
     assert job_files.read_status(tmp_path / "job").unit == "samples"
+
+
+def kinds(folder: Path) -> list[str]:
+    return [event.kind for event in job_files.read_events(folder / "job")]
+
+
+def test_events_of_a_coordinator_that_was_killed_are_counted_and_a_torn_one_is_cut_off(tmp_path: Path) -> None:
+    first = create(tmp_path)
+    told = (tmp_path / "job" / "status.json").read_bytes()
+    first.event(Event(time=1.0, kind="lost", member="b"))
+    first.close()
+    (tmp_path / "job" / "status.json").write_bytes(told)  # it was killed before it could say so
+    with (tmp_path / "job" / "events.jsonl").open("ab") as file:
+        file.write(b'{"time": 2.0, "ki')
+    second = JobDirectory.open(tmp_path / "job")
+    HELD.append(second)
+    second.begin(MANIFEST, quiet)
+    assert kinds(tmp_path) == ["started", "lost", "started"]
+    assert job_files.read_status(tmp_path / "job").events == 3
+
+
+def test_an_event_that_cannot_be_flushed_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = create(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _full)
+        with pytest.raises(Unavailable, match=r"events.jsonl cannot be written"):
+            directory.event(Event(time=1.0, kind="lost", member="b"))
+    directory.event(Event(time=1.0, kind="joined", member="b"))
+    assert kinds(tmp_path) == ["started", "joined"]
+
+
+def test_a_line_that_is_damaged_counts_for_nobody(tmp_path: Path) -> None:
+    create(tmp_path)
+    path = tmp_path / "job" / "events.jsonl"
+    for line in (b"x", b"7", b'{"time": "noon", "kind": "lost"}', b"[" * 100_000):
+        path.write_bytes(line + b"\n" + path.read_bytes())
+    assert (kinds(tmp_path), job_files.read_events(tmp_path / "job", 1)) == (["started"], [])
+
+
+@pytest.mark.parametrize("name", ["lock", "events.jsonl"])
+def test_a_directory_that_cannot_be_written_is_not_taken_over(tmp_path: Path, name: str) -> None:
+    create(tmp_path).close()
+    path = tmp_path / "job" / name
+    path.unlink()
+    path.mkdir()  # as good as a read-only file system, and also for root
+    with pytest.raises(Unavailable, match=f"{name} cannot be written in the job directory .*: Is a directory; nothing was"):
+        JobDirectory.open(tmp_path / "job")
 
 
 def test_a_complete_job_is_not_taken_over(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from phalanx.commands import job_texts
 from phalanx.job_handles import Job
 from phalanx.progress import PLAIN_EVERY
 from phalanx_proto.job_status import JobStatus
+from phalanx_proto.jobs import Event
 
 
 def watch(job: Job, stream: TextIO) -> None:
@@ -19,15 +20,20 @@ def _in_lines(job: Job, stream: TextIO) -> JobStatus:
     """Each event, each change of state, and progress now and then."""
     told, due, events = "", 0.0, 0
     for status in job.watch():
-        if status.events > events:
-            for found in job.events(events):
-                print(job_texts.event(found), file=stream, flush=True)
-            events = status.events
+        for found in _news(job, status, events):
+            print(job_texts.event(found), file=stream, flush=True)
+            events += 1
         now = time.monotonic()
         if status.state != told or now >= due:
             told, due = status.state, now + PLAIN_EVERY
             print(job_texts.line(status), file=stream, flush=True)
     return status
+
+
+def _news(job: Job, status: JobStatus, events: int) -> list[Event]:
+    """The events after the first so many; a killed coordinator may have counted fewer than it wrote."""
+    over = status.ended or status.state == "COORDINATOR_OFFLINE"
+    return job.events(events) if over or status.events > events else []
 
 
 def _on_terminal(job: Job, stream: TextIO) -> JobStatus:
@@ -39,9 +45,9 @@ def _on_terminal(job: Job, stream: TextIO) -> JobStatus:
     events = 0
     with Live(console=Console(file=stream), transient=True, redirect_stdout=False) as live:
         for status in job.watch():
-            for found in job.events(events) if status.events > events else ():
+            for found in _news(job, status, events):
                 live.console.print(Text(job_texts.event(found)))
-            events = status.events
+                events += 1
             bar = ProgressBar(total=status.total, completed=status.done, width=60, pulse=status.total is None)
             live.update(Group(Text(job_texts.summary(status)), bar))
     return status

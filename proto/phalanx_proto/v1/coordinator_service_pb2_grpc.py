@@ -194,10 +194,10 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """A job as it goes on. The service sends the status at once and after each change, and each event of the job's history
-        once, in order and numbered from 0, beginning with number after_event. It ends the stream when the job has ended or is
-        COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the number after the last event
-        it has seen. Closing the stream does not touch the job.
+        """A job as it goes on: its status, and each event of its history once, in order and numbered from 0, beginning with number
+        after_event. The service sends the events that are there, then the status, then what is new of both. It ends the stream
+        when the job has ended or is COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the
+        number after the last event it has seen. Closing the stream does not touch the job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

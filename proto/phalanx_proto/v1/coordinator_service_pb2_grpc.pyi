@@ -71,10 +71,10 @@ class CoordinatorServiceStub:
     GetStatus: _grpc.UnaryUnaryMultiCallable[_coordinator_service_pb2.GetStatusRequest, _coordinator_service_pb2.GetStatusResponse]
     """One job now: its last confirmed status, and whether anybody works on it. Unary."""
     Watch: _grpc.UnaryStreamMultiCallable[_coordinator_service_pb2.WatchRequest, _coordinator_service_pb2.WatchResponse]
-    """A job as it goes on. The service sends the status at once and after each change, and each event of the job's history
-    once, in order and numbered from 0, beginning with number after_event. It ends the stream when the job has ended or is
-    COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the number after the last event
-    it has seen. Closing the stream does not touch the job.
+    """A job as it goes on: its status, and each event of its history once, in order and numbered from 0, beginning with number
+    after_event. The service sends the events that are there, then the status, then what is new of both. It ends the stream
+    when the job has ended or is COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the
+    number after the last event it has seen. Closing the stream does not touch the job.
     """
     GetLogs: _grpc.UnaryStreamMultiCallable[_coordinator_service_pb2.GetLogsRequest, _coordinator_service_pb2.GetLogsResponse]
     """What the job's coordinator and workers said, in pieces, from a byte offset on. The service ends the stream at the end of
@@ -143,10 +143,10 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_coordinator_service_pb2.GetStatusRequest, _coordinator_service_pb2.GetStatusResponse]  # type: ignore[assignment]
     """One job now: its last confirmed status, and whether anybody works on it. Unary."""
     Watch: _aio.UnaryStreamMultiCallable[_coordinator_service_pb2.WatchRequest, _coordinator_service_pb2.WatchResponse]  # type: ignore[assignment]
-    """A job as it goes on. The service sends the status at once and after each change, and each event of the job's history
-    once, in order and numbered from 0, beginning with number after_event. It ends the stream when the job has ended or is
-    COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the number after the last event
-    it has seen. Closing the stream does not touch the job.
+    """A job as it goes on: its status, and each event of its history once, in order and numbered from 0, beginning with number
+    after_event. The service sends the events that are there, then the status, then what is new of both. It ends the stream
+    when the job has ended or is COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the
+    number after the last event it has seen. Closing the stream does not touch the job.
     """
     GetLogs: _aio.UnaryStreamMultiCallable[_coordinator_service_pb2.GetLogsRequest, _coordinator_service_pb2.GetLogsResponse]  # type: ignore[assignment]
     """What the job's coordinator and workers said, in pieces, from a byte offset on. The service ends the stream at the end of
@@ -254,10 +254,10 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_service_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_coordinator_service_pb2.WatchResponse], _abc.AsyncIterator[_coordinator_service_pb2.WatchResponse]]:
-        """A job as it goes on. The service sends the status at once and after each change, and each event of the job's history
-        once, in order and numbered from 0, beginning with number after_event. It ends the stream when the job has ended or is
-        COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the number after the last event
-        it has seen. Closing the stream does not touch the job.
+        """A job as it goes on: its status, and each event of its history once, in order and numbered from 0, beginning with number
+        after_event. The service sends the events that are there, then the status, then what is new of both. It ends the stream
+        when the job has ended or is COORDINATOR_OFFLINE, after the last status. A client whose stream broke asks again with the
+        number after the last event it has seen. Closing the stream does not touch the job.
         """
 
     @_abc_1.abstractmethod
