@@ -6,6 +6,7 @@ from pathlib import Path
 from phalanx_coordinator.attempt import NOTICED
 from phalanx_coordinator.doctor_findings import Finding
 from phalanx_coordinator.ssh_command import enroll_command, enroll_step
+from phalanx_proto.handshake import NOT_RUN
 
 _TO_INSTALL = frozenset(("no_executable", "not_executable", "old_python", "not_phalanx", "incomplete"))
 """Failures that enroll mends."""
@@ -50,6 +51,8 @@ def _device(finding: Finding, file: Path | None) -> str:
 
 
 def _wrong_sums(finding: Finding, file: Path | None) -> str:
+    if finding.handshake is not None and finding.handshake.self_test.startswith(NOT_RUN):
+        return "nothing is known of its sums: something ended the process that tests them, or it was too slow; ask again"
     return (
         "that machine computes known answers wrong, so its results cannot be trusted: install the same versions anew, and if "
         "it still fails, take the record out"

@@ -19,10 +19,11 @@ from phalanx_coordinator.remote import RemoteWorker
 from phalanx_coordinator.timing import Backoff
 from phalanx_coordinator.waiting import guarded, side_by_side
 from phalanx_proto.errors import AdmissionRefused, InvalidRequest, PhalanxError, ProgramRefused, Unauthorized, Unavailable
+from phalanx_proto.handshake import NOT_RUN
 from phalanx_proto.jobs import Event, EventKind, EventListener, OnLoss
 from phalanx_worker.inventory import Inventory
 
-PERMANENT = (AdmissionRefused, InvalidRequest, ProgramRefused, Unauthorized)
+PERMANENT = (InvalidRequest, ProgramRefused, Unauthorized)
 PERMANENT_FAILURES = frozenset({
     "changed_key", "unknown_key", "refused_key", "bad_configuration", "no_executable", "not_executable", "old_python",
     "not_phalanx", "incomplete", "no_login", "noisy_profile",
@@ -31,7 +32,9 @@ PERMANENT_FAILURES = frozenset({
 
 
 def is_permanent(error: PhalanxError) -> bool:
-    """Whether another attempt would only be refused again."""
+    """Whether another attempt would only be refused again. Self-tests that were not run at all refuse nobody for good."""
+    if isinstance(error, AdmissionRefused):
+        return not all(row["field"] == "self-test" and row["found"].startswith(NOT_RUN) for row in error.details["rows"])
     return isinstance(error, PERMANENT) or error.details.get("failure") in PERMANENT_FAILURES
 
 
@@ -149,8 +152,8 @@ class Membership:
     def _note_absence(self, name: str, error: PhalanxError) -> None:
         if is_permanent(error):
             return self._refuse(name, _told(error))
-        self.standings[name].reason = error.message.partition("\n")[0]
-        self.tell("lost", name, error.message)
+        self.standings[name].reason = _told(error)
+        self.tell("lost", name, _told(error))
 
     def _started(self) -> list[str]:
         return list(self.remote.workers)
@@ -198,7 +201,7 @@ class Membership:
             except PhalanxError as error:
                 if is_permanent(error):
                     return self._refuse(name, _told(error))
-                standing.reason = error.message.partition("\n")[0]
+                standing.reason = _told(error)
             except Exception as error:  # a fault of ours must not pass for a machine that is not there
                 return self._refuse(name, f"{type(error).__name__}: {error}")
             else:
@@ -250,4 +253,6 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 def _told(error: PhalanxError) -> str:
     """A reason on one line; a table of refusals is told whole."""
-    return "; ".join(line.strip() for line in error.message.splitlines())
+    head, *rows = error.message.splitlines() or [""]
+    told = "; ".join(row.strip() for row in rows)
+    return f"{head}{' ' if head.endswith(':') else '; '}{told}" if rows else head

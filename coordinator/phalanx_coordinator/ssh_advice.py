@@ -158,6 +158,12 @@ def old_python(attempt: Attempt, found: re.Match[str] | None) -> Failure:
     return Failure(kind="old_python", what=what, step=install(attempt))
 
 
+def no_python(attempt: Attempt, found: re.Match[str] | None) -> Failure:
+    """Another program."""
+    what = "cannot start: what its record names as Python is another program"
+    return Failure(kind="not_phalanx", what=what, step=install(attempt))
+
+
 def not_phalanx(attempt: Attempt, found: re.Match[str] | None) -> Failure:
     """A Python without us."""
     what = "cannot start: there is no Phalanx of this version in the Python that its record names"
@@ -203,6 +209,15 @@ def stalled(attempt: Attempt, found: re.Match[str] | None) -> Failure:
     """A network gone silent."""
     what = "was lost: its machine stopped answering ssh; the network between is down, or it sleeps"
     return Failure(kind="tunnel_stalled", what=what)
+
+
+def ssh_killed(attempt: Attempt, name: str) -> Failure:
+    """An ssh that was ended on this machine."""
+    return Failure(
+        kind="tunnel_broken", what=f"was lost: its ssh process on this machine was killed ({name})", lost=True,
+        step="start again; if it is killed again, look on this machine for who ends it: a session that is logged out, a limit, "
+        "or the kernel for lack of memory",
+    )  # fmt: skip
 
 
 def broken(attempt: Attempt, found: re.Match[str] | None) -> Failure:

@@ -59,7 +59,7 @@ def _by_status(attempt: Attempt) -> Failure:
     if status == SSH_FAILED:
         return _ssh_failed(attempt)
     if status is not None and status < 0:
-        return Failure(kind="tunnel_broken", what=f"was lost: its ssh {describe_exit(status)}", lost=True)
+        return advice.ssh_killed(attempt, signal.Signals(-status).name)
     if not ready and status in _BY_SHELL:
         return _BY_SHELL[status](attempt, None)
     if not ready and status == 0:
@@ -106,6 +106,7 @@ _REFUSED: Sequence[tuple[str, Explain]] = (
 _NOT_STARTED: Sequence[tuple[str, Explain]] = (
     (r"This account is (?:currently )?not available", advice.no_login),
     (r"(?i)unknown option:? -P\b", advice.old_python),
+    (r"(?i)\b(?:invalid|illegal|unrecognized) option:? (?:-- )?['\"`]?-?P\b", advice.no_python),
     (r"No module named '?phalanx_worker", advice.not_phalanx),
     (r"No module named '?([A-Za-z_][A-Za-z0-9_]*)", advice.incomplete),
     (r"(?:Command not found\.|Unknown command)", advice.no_executable),

@@ -7,6 +7,8 @@ PROTOCOL = 1
 
 PASSED = "passed"
 """The self-test of a machine that computes rightly."""
+NOT_RUN = "the self-tests could not be run"
+"""How the self-test of a machine begins of which nothing is known: what ran it was ended from outside, or had no time."""
 
 
 @dataclass(frozen=True, kw_only=True)

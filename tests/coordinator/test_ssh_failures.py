@@ -66,6 +66,8 @@ STARTING: list[Case] = [
     ("folder", 126, "bash: line 1: /opt/phalanx/bin/python: Is a directory", "not_executable"),
     ("mode bits", 126, "bash: line 1: /opt/phalanx/bin/python: Permission denied", "not_executable"),
     ("old", 2, "Unknown option: -P\nusage: /opt/phalanx/bin/python [option] ... [-c cmd]", "old_python"),
+    ("another program", 1, "/usr/bin/yes: invalid option -- 'P'\nTry '/usr/bin/yes --help'", "not_phalanx"),
+    ("another program on macOS", 1, "head: illegal option -- P", "not_phalanx"),
     (
         "no phalanx", 1,
         "/opt/phalanx/bin/python: Error while finding module specification for 'phalanx_worker.supervisor' "
@@ -164,6 +166,13 @@ def test_some_accounts_say_it_on_standard_output() -> None:
 def test_one_that_is_late() -> None:
     assert diagnose(attempt(None, "", late=5.0)).what == "was not ready within 5 s"
     assert "said something else" in diagnose(attempt(None, "", late=5.0, said=["y"])).what
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_an_ssh_that_was_killed_here_is_told_as_such(ready: bool) -> None:
+    failure = diagnose(attempt(-9, "", ready=ready))
+    assert failure.what == "was lost: its ssh process on this machine was killed (SIGKILL)"
+    assert failure.step.startswith("start again; if it is killed again, look on this machine")
 
 
 def test_a_signal_is_named() -> None:

@@ -14,7 +14,7 @@ import pytest
 from phalanx_proto.artifacts import Artifact, Limits
 from phalanx_proto.errors import EngineFailed, OutOfTime, ProgramRefused
 from phalanx_proto.experiment import Dense, ModelSpec, OptimizerSpec, ProgramSpec
-from phalanx_proto.handshake import PASSED
+from phalanx_proto.handshake import NOT_RUN, PASSED
 from phalanx_worker import lowering
 from phalanx_worker.inspection import Inspector
 
@@ -149,9 +149,11 @@ def test_a_late_start_is_not_the_programs_fault(inspector: Inspector, artifacts:
     assert inspector.pid is None
 
 
-def test_a_crash_in_the_self_tests_is_the_verdict(inspector: Inspector) -> None:
+def test_self_tests_that_were_ended_are_told_apart_from_wrong_ones(inspector: Inspector) -> None:
     os.kill(pid_of(inspector), signal.SIGSEGV)
-    assert inspector.self_test(PATIENCE) == "the self-tests: the inspector was ended by SIGSEGV"
+    assert inspector.self_test(PATIENCE) == f"{NOT_RUN}: the inspector was ended by SIGSEGV"
+    os.kill(pid_of(inspector), signal.SIGSTOP)
+    assert inspector.self_test(0.1) == f"{NOT_RUN}: the inspector did not answer before its deadline; it was ended"
 
 
 def test_too_little_memory_is_a_verdict_with_its_last_words(

@@ -20,7 +20,7 @@ from typing import IO, Any
 from phalanx_proto.artifacts import Artifact, Inspection, Limits, Signature
 from phalanx_proto.endings import describe_exit
 from phalanx_proto.errors import CorruptData, EngineFailed, OutOfTime, ProgramRefused
-from phalanx_proto.handshake import PASSED
+from phalanx_proto.handshake import NOT_RUN, PASSED
 from phalanx_worker import channel
 from phalanx_worker.environment import engine_environment
 
@@ -60,7 +60,8 @@ class Inspector:
                 self._discard()
                 if error.private:
                     print(error.private, file=sys.stderr, flush=True)
-                return f"the self-tests: {error.message}"
+                unknown = isinstance(error, OutOfTime) or "signal" in error.details
+                return f"{NOT_RUN if unknown else 'the self-tests'}: {error.message}"
 
     def inspect(
         self, artifacts: Sequence[Artifact], signatures: Sequence[Signature | None], deadline: float
@@ -204,7 +205,8 @@ class _Process:
         status: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = self._process.wait(GRACE)
-        return EngineFailed(f"the inspector {describe_exit(status)}", private=self._last_words())
+        ended = {"signal": -status} if status is not None and status < 0 else {}
+        return EngineFailed(f"the inspector {describe_exit(status)}", private=self._last_words(), **ended)
 
     def _last_words(self) -> str:
         size = os.fstat(self._output.fileno()).st_size
