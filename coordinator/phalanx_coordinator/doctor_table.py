@@ -20,7 +20,9 @@ _STAGES: Mapping[str, frozenset[str]] = {
     ),
     "host key": frozenset(("unknown_key", "changed_key")),
     "authentication": frozenset(("refused_key",)),
-    "executable": frozenset(("no_login", "no_executable", "not_executable", "old_python", "not_phalanx", "incomplete")),
+    "executable": frozenset((
+        "no_login", "noisy_profile", "no_executable", "not_executable", "old_python", "not_phalanx", "incomplete",
+    )),
 }  # fmt: skip
 """In the order in which a machine is come to: the failures that stop there."""
 Cell = Callable[[Finding, Expected], str]
