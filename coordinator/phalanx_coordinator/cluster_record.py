@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from phalanx_proto.execution import Backend
+from phalanx_proto.ssh_options import conflicts
 
 Transport = Literal["local", "socket", "ssh"]
 TRANSPORTS: tuple[str, ...] = get_args(Transport)
@@ -183,10 +184,13 @@ def _read_endpoint(reader: _Reader, transport: object) -> dict[str, Any]:
             if transport in TRANSPORTS and reader.has(key):
                 reader.fault(key, f"{key} is for transport ssh; a {transport} worker runs on this machine")
         return {}
+    options = reader.take("ssh_options", [], _is_options, "must be a list of strings, at most 64")
+    for name in conflicts(options or []):
+        reader.fault("ssh_options", f"ssh_options must not have {name}, for with it ssh does not run the worker; take it out")
     return {
         "host": reader.take("host", None, _is_host, "must be an ssh destination: an alias or user@host"),
         "python": reader.take("python", None, is_absolute, "must be an absolute path on that machine"),
-        "ssh_options": reader.take("ssh_options", [], _is_options, "must be a list of strings, at most 64"),
+        "ssh_options": options,
         "directory": reader.take("directory", "", _is_directory, _DIRECTORY_RULE),
     }
 

@@ -45,3 +45,37 @@ def option_words(options: Sequence[str]) -> list[str]:
 def fits_a_socket(path: str, longest: int = NEAR_LONGEST) -> bool:
     """Whether a socket can be bound at ``path`` and forwarded by ssh."""
     return len(os.fsencode(path)) <= longest and _PLAIN_PATH.fullmatch(path) is not None
+
+
+_WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
+_CONFLICTS = frozenset("fGNnOQsVW")
+"""Letters that keep ssh from running what it is given with its standard streams: it goes to the background, lists something
+and ends, reads nothing, or carries something else."""
+_CONFLICTING = {
+    "remotecommand": ("none",), "sessiontype": ("default",), "stdinnull": ("no", "false"),
+    "forkafterauthentication": ("no", "false"),
+}  # fmt: skip
+"""The same as options by name, and the values that do no harm."""
+
+
+def conflicts(words: Sequence[str]) -> list[str]:
+    """Which arguments for ssh keep a worker from being run through it, by name: ``-N``, ``RemoteCommand``."""
+    found: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-"):
+            continue
+        for place, letter in enumerate(word[1:], 2):
+            found += [f"-{letter}"] if letter in _CONFLICTS else []
+            if letter in _WITH_VALUE:
+                value = word[place:] or (left.pop(0) if left else "")
+                found += _conflicting(value) if letter == "o" else []
+                break
+    return list(dict.fromkeys(found))
+
+
+def _conflicting(option: str) -> list[str]:
+    name, value = (*re.split(r"\s*=\s*|\s+", option.strip(), maxsplit=1), "")[:2]
+    harmless = _CONFLICTING.get(name.lower())
+    return [] if harmless is None or value.strip('"').lower() in harmless else [name]

@@ -174,6 +174,7 @@ def test_removing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["host", "--remove", "a", "--into", "f"], "--remove takes no HOST"),
         (["host", "--ssh-option", "-F /path"], "write --ssh-option=-F --ssh-option=/path"),
         (["host", "--ssh-option", "-o ProxyCommand=nc a b"], "write --ssh-option=-o '--ssh-option=ProxyCommand=nc a b'"),
+        (["host", "--ssh-option=-N", "--ssh-option=-oRemoteCommand=x"], "--ssh-option must not give RemoteCommand"),
         (["--remove", "a"], "--into FILE"),
     ],
 )

@@ -1,6 +1,7 @@
 """Cluster files: what is read, and every fault with its line."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,27 @@ def test_endpoints_are_private() -> None:
     broken = SSH.replace("/opt/secret", "opt/secret").replace("someone@", "-someone@").replace('["-F"', "[1")
     assert len(problems(broken)) == 3
     assert not any(word in " ".join(problems(broken)) for word in ("someone", "research-peer", "secret", "lab.conf"))
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ('"-fN"', ["-f", "-N"]),
+        ('"-v", "-n"', ["-n"]),
+        ('"-G"', ["-G"]),
+        ('"-W", "secret:22"', ["-W"]),
+        ('"-oRemoteCommand=secret", "-o", "SessionType none"', ["RemoteCommand", "SessionType"]),
+        ('"-o", "remotecommand = none", "-F", "-N", "-iN", "-oStdinNull=no", "-J", "fGNn"', []),
+    ],
+)
+def test_options_that_keep_ssh_from_running_a_worker_are_refused_by_name(options: str, names: list[str]) -> None:
+    text = SSH.replace('"-F", "/home/me/lab.conf"', options)
+    if not names:
+        assert parse_cluster(text.encode()).workers[-1].ssh_options[2] == "-F"
+        return
+    found = problems(text)
+    assert [re.findall(r"ssh_options must not have (\S+), for", line) for line in found] == [[name] for name in names]
+    assert "secret" not in " ".join(found)
 
 
 def test_everything_wrong_is_told_at_once_with_its_line() -> None:

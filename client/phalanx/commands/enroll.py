@@ -12,6 +12,7 @@ from phalanx.commands.problems import Problems
 from phalanx.console import note, print_result
 from phalanx_proto.execution import Backend
 from phalanx_proto.experiment import DType
+from phalanx_proto.ssh_options import conflicts
 
 if TYPE_CHECKING:
     from phalanx.embedded import Enrolled, Removed
@@ -124,6 +125,8 @@ def _check(host: str | None, remove: str | None, into: Path | None, ssh_option: 
             words = [first, rest.strip()] if first == "-o" else option.split()
             write = " ".join(shlex.quote(f"--ssh-option={word}") for word in words)
             problems.add(f"--ssh-option takes one word of ssh's command line, which {option!r:.80} is not; write {write}")
+    for name in conflicts(ssh_option):
+        problems.add(f"--ssh-option must not give {name}, for with it ssh does not run what it is asked to; leave it out")
     problems.settle()
 
 
