@@ -24,6 +24,12 @@ def next_step(finding: Finding, file: Path | None) -> str:
     return next(steps, lambda finding, file: "")(finding, file)
 
 
+def next_steps(findings: Sequence[Finding]) -> str:
+    """What the person can do next about each machine that a run has refused; empty where there is nothing to say."""
+    steps = {finding.record.name: next_step(finding, finding.record.file) for finding in findings}
+    return "\n".join(f"next for {name}: {step}" for name, step in steps.items() if step)
+
+
 def _other_version(finding: Finding, file: Path | None) -> str:
     if finding.record.transport != "ssh":
         return "this machine has several installations in one another's way; make one environment anew and run from it"

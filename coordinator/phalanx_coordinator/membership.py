@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from phalanx_coordinator import admission
 from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.doctor_findings import Finding
+from phalanx_coordinator.doctor_steps import next_steps
 from phalanx_coordinator.members import RemoteMembers
 from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.remote import RemoteWorker
@@ -116,7 +118,14 @@ class Membership:
             for name in [name for name, comparison in compared.items() if comparison.refusals]:
                 await self.leave_out(name, AdmissionRefused(compared.pop(name).refusals))
             self._require_somebody()
-        return admission.admit(list(compared.values()))
+        try:
+            return admission.admit(list(compared.values()))
+        except AdmissionRefused as refused:
+            refused.private = next_steps([
+                Finding(record=self._records[name], handshake=self.remote.handshakes[name], refusals=comparison.refusals)
+                for name, comparison in compared.items() if comparison.refusals
+            ])  # fmt: skip
+            raise
 
     def _crowded(self) -> dict[str, admission.Row]:
         """Who shares a far machine with others that ask for too much together."""

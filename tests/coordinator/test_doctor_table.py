@@ -11,7 +11,7 @@ import pytest
 from phalanx_coordinator import doctor_table
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.doctor_findings import Examination, Expected, Finding, StrayReport, StrayWorker
-from phalanx_coordinator.doctor_steps import next_step
+from phalanx_coordinator.doctor_steps import next_step, next_steps
 from phalanx_coordinator.doctor_strays import place_of, read_report, strays_command
 from phalanx_coordinator.doctor_table import ROWS, document, megabytes, stage, summary
 from phalanx_coordinator.link import LARGEST, LONG_ENOUGH, Link, next_size, quantile, rate
@@ -156,6 +156,13 @@ def test_the_step_of_a_failure_is_the_failures_own() -> None:
     assert next_step(failed("not_phalanx", "see", HERE), FILE) == "see"
     assert next_step(well(), FILE) == ""
     assert enroll_command(HERE, None, offline=True) == "phalanx enroll HOST --name laptop --offline"
+
+
+def test_a_run_that_refuses_machines_gives_the_same_steps() -> None:
+    here, there = dataclasses.replace(HERE, file=FILE), dataclasses.replace(SSH, file=FILE)
+    text = next_steps([well(there, refusals=(row("jax"),)), well(here, refusals=(row("slots"),))])
+    assert f"next for atlas-01: {next_step(well(refusals=(row('jax'),)), FILE)}" in text and "--into" in text
+    assert "\nnext for laptop: write slots = " in text and text.count("next for") == 2
 
 
 def test_without_a_step_the_last_words_are_told() -> None:

@@ -69,7 +69,7 @@ def test_another_edition_is_refused_by_the_table(
     error = refused(lab.record(python=python), tmp_path)
     assert isinstance(error, AdmissionRefused)
     rows = {row["field"] for row in error.details["rows"] if row["worker"] == "alpha"}
-    assert field in rows
+    assert field in rows and "phalanx enroll alpha --name alpha --into " in error.private
 
 
 def test_more_slots_than_the_machine_has(lab: Lab, tmp_path: Path) -> None:
