@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 ERROR_KEY = "phalanx-error-bin"
 SOON, LATER = 30.0, 600.0
 """Seconds for what is answered from memory and disk, and for what computes, copies or waits for an end."""
-TRIES = 5
-"""At a watch whose stream breaks, one after another without news."""
+PATIENCE, RETRY = 30.0, 0.5
+"""Seconds that a watch waits for a service that does not answer, as while it is started again; and between two tries."""
 OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 16 << 20),
@@ -34,6 +34,8 @@ OPTIONS = (
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.default_authority", "localhost"),
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 1000),
 )
 Result = TypeVar("Result")
 
@@ -103,21 +105,23 @@ class Calls:
         return job_wire.status(self._call("Resume", messages.ResumeRequest(job=job, execution=execution), LATER).status)
 
     def watch(self, job: str) -> Iterator[JobStatus]:
-        """Each status until the end; where the stream breaks it is taken up again."""
-        failures, last = 0, None
+        """Each status until the end; where the stream breaks it is taken up again, as long as there is a way to the service."""
+        broken: float | None = None
+        last = None
         while True:
             try:
                 for status in self._statuses(job):
-                    failures = 0
+                    broken = None
                     if status != last:
                         last = status
                         yield status
                 return
             except Unavailable:
-                failures += 1
-                if failures >= TRIES:
+                now = time.monotonic()
+                broken = now if broken is None else broken
+                if now - broken > PATIENCE or (self._tunnel is not None and self._tunnel.ended):
                     raise
-                time.sleep(0.2 * 2**failures)
+                time.sleep(RETRY)
 
     def _statuses(self, job: str) -> Iterator[JobStatus]:
         stream = self._stub.Watch(messages.WatchRequest(job=job, after_event=(1 << 63)))

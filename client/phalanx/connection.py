@@ -5,6 +5,7 @@ Only gRPC, protobuf and NumPy are needed. All calls block; in a notebook they si
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from phalanx.models import Model
 from phalanx.results import Fitted, Simulation
 from phalanx.training import Training
 from phalanx_proto import arrays, outcomes, requests, tensors
-from phalanx_proto.errors import CorruptData
+from phalanx_proto.errors import CorruptData, InvalidRequest
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import Rows
 from phalanx_proto.job_status import JobStatus
@@ -38,23 +39,29 @@ def connect(address: str | Path | None = None, *, phalanx: str | None = None, ss
     through the system's ssh, with your own configuration and agent; ``phalanx`` is the absolute path of the command
     on that machine that is asked where its service listens (else the one in its PATH, or the one that ``phalanx enroll`` made),
     ``ssh_options`` go before all others.
-    Raises ``Unavailable`` where no service answers, saying what to do. Close the client, or use it in ``with``; jobs go on.
+    Raises ``InvalidRequest`` for another address, ``Unavailable`` where no service answers, saying what to do. Close the
+    client, or use it in ``with``; jobs go on.
     """
+    far = isinstance(address, str) and address.startswith("ssh://")
+    if isinstance(address, str) and "://" in address and not far:
+        raise InvalidRequest(f"{address!r:.80} is no address of a service: write ssh://host, or the path of a Unix socket here")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a connection that breaks is an error, and no line on the terminal
     from phalanx.calls import Calls
 
-    if isinstance(address, str) and address.startswith("ssh://"):
+    if far:
         from phalanx.tunnel import open_tunnel
 
-        tunnel = open_tunnel(address, phalanx, ssh_options)
-        return Client(Calls(tunnel.socket, tunnel), tunnel)
-    return Client(Calls(Path(address).expanduser() if address is not None else default_socket()), None)
+        tunnel = open_tunnel(str(address), phalanx, ssh_options)
+        return Client(str(address), Calls(tunnel.socket, tunnel), tunnel)
+    socket = Path(address).expanduser() if address is not None else default_socket()
+    return Client(str(socket), Calls(socket), None)
 
 
 class Client:
     """A connection to a coordinator service."""
 
-    def __init__(self, calls: "Calls", tunnel: "Tunnel | None") -> None:
-        self._calls, self._tunnel = calls, tunnel
+    def __init__(self, address: str, calls: "Calls", tunnel: "Tunnel | None") -> None:
+        self._address, self._calls, self._tunnel = address, calls, tunnel
         try:
             calls.prove()
         except BaseException:
@@ -128,6 +135,9 @@ class Client:
         self._calls.close()
         if self._tunnel is not None:
             self._tunnel.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._address}>"
 
     def __enter__(self) -> "Client":
         return self

@@ -47,6 +47,12 @@ def open_tunnel(address: str, phalanx: str | None, ssh_options: Sequence[str]) -
     return Tunnel(beginning, host, far)
 
 
+def by_hand(command: Sequence[str]) -> str:
+    """What a person types to see the same fault as a command of ours, and may answer. Private."""
+    given, host = command[1 : command.index("-T")], command[command.index("--") + 1]
+    return f"try the same by hand: {shlex.join(['ssh', *given, host, 'true'])}"
+
+
 def read_address(address: str) -> tuple[str, str]:
     """(what ssh is given as destination, the socket's path there or an empty text); raises ``InvalidRequest``."""
     parts = urlsplit(address)
@@ -74,15 +80,15 @@ def _ask_where(command: Sequence[str], phalanx: str) -> str:
     except FileNotFoundError:
         raise Unavailable("there is no ssh on this machine; install an OpenSSH client") from None
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"ssh did not answer within {STARTING:.0f} s; try the same by hand: ssh HOST true") from None
+        raise Unavailable(f"ssh did not answer within {STARTING:.0f} s", private=by_hand(command)) from None
     for line in reversed(ran.stdout.splitlines()):  # a login may print something before
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return str(json.loads(line)["socket"])
-    raise failure(ran.returncode, ran.stderr.splitlines(), f"{phalanx} {WHERE}")
+    raise failure(ran.returncode, ran.stderr.splitlines(), f"{phalanx} {WHERE}", by_hand(command))
 
 
-def failure(status: int | None, lines: Sequence[str], command: str) -> PhalanxError:
-    """Why ssh, or what it ran there, failed, with what to do next."""
+def failure(status: int | None, lines: Sequence[str], command: str, step: str) -> PhalanxError:
+    """Why ssh, or ``command`` that it ran there, failed, with what to do next; ``step`` is private."""
     told = "".join(f"\n    {line[:300]}" for line in list(lines)[-LAST_LINES:])
     private = f"ssh said:{told}" if told else "ssh said nothing"
     if status == 127:
@@ -91,7 +97,7 @@ def failure(status: int | None, lines: Sequence[str], command: str) -> PhalanxEr
             'connect(address, phalanx="/home/me/venv/bin/phalanx")',
             private=private,
         )
-    return Unavailable(f"the ssh tunnel ended with exit status {status}; try the same by hand: ssh HOST true", private=private)
+    return Unavailable(f"the ssh tunnel ended with exit status {status}", private=f"{step}\n{private}")
 
 
 class Tunnel:
@@ -102,6 +108,7 @@ class Tunnel:
         self.socket = Path(self._folder.name) / "s"
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         command = [*beginning, *option_words(FORWARD), "-L", f"{self.socket}:{far}", "--", host, "exec cat"]
+        self._by_hand = by_hand(command)
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
@@ -126,18 +133,23 @@ class Tunnel:
         while not self.socket.exists():
             lost = self.why_lost()
             if lost is None and time.monotonic() > deadline:
-                lost = Unavailable(f"ssh made no forward within {STARTING:.0f} s; try the same by hand with: ssh HOST true")
+                lost = Unavailable(f"ssh made no forward within {STARTING:.0f} s", private=self._by_hand)
             if lost is not None:
                 self.close()
                 raise lost
             time.sleep(0.02)
+
+    @property
+    def ended(self) -> bool:
+        """Whether ssh is gone, so that nothing can come through any more."""
+        return self._process.poll() is not None
 
     def why_lost(self) -> PhalanxError | None:
         """Why the tunnel ended, or refused its forward; None while ssh finds nothing wrong."""
         status = self._process.poll()
         if status is not None:
             self._listener.join(ENDING)
-            return failure(status, self._lines, "cat")
+            return failure(status, self._lines, "cat", self._by_hand)
         refused = [line for line in self._lines if "open failed" in line or "forwarding" in line]
         if refused:
             return Unavailable(

@@ -36,6 +36,12 @@ def test_a_path_that_ssh_would_read_otherwise_is_refused(path: str) -> None:
         tunnel.read_address(f"ssh://atlas{path}")
 
 
+@pytest.mark.parametrize("address", ["foo://x", "http://atlas:80", "SSH://atlas"])
+def test_an_address_of_another_kind_is_refused_with_those_that_are_known(address: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"'{address}' is no address of a service: write ssh://host, or the path of a"):
+        phalanx.connect(address)
+
+
 def test_a_port_belongs_to_the_configuration() -> None:
     with pytest.raises(InvalidRequest, match=r'ssh_options=\("-p", "2222"\), and ssh://atlas'):
         tunnel.read_address("ssh://atlas:2222")
@@ -83,9 +89,10 @@ def test_what_a_login_says_is_passed_over_and_a_failing_forward_is_told(ssh: Pat
         '#!/bin/sh\ncase "$*" in *where*) echo Welcome; echo \'{"socket": "/far/socket"}\';; '
         "*-L*) echo 'ssh: it cannot be' >&2; exit 255;; esac\n"
     )
-    with pytest.raises(Unavailable, match="the ssh tunnel ended with exit status 255; try the same by hand") as caught:
-        phalanx.connect("ssh://atlas", ssh_options=("-F", "none"))
-    assert caught.value.private == "ssh said:\n    ssh: it cannot be"
+    with pytest.raises(Unavailable, match="the ssh tunnel ended with exit status 255") as caught:
+        phalanx.connect("ssh://ada@atlas", ssh_options=("-F", "my config"))
+    assert caught.value.private == "try the same by hand: ssh -F 'my config' ada@atlas true\nssh said:\n    ssh: it cannot be"
+    assert "atlas" not in caught.value.message
 
 
 def test_the_options_of_an_unattended_session_come_after_the_given_ones(ssh: Path, tmp_path: Path) -> None:
