@@ -1,6 +1,7 @@
 """Jobs that outlive who asks for them: a directory with the request, and a detached runner that has taken it over."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -56,7 +57,7 @@ def launch(directory: JobDirectory) -> None:
     lock = directory.lock.descriptor
     command = [sys.executable, "-P", "-m", "phalanx_coordinator.run_job", str(directory.path), "--lock", str(lock)]
     try:
-        with (directory.path / job_files.LOG).open("ab") as log:
+        with open(directory.path / job_files.LOG, "ab", opener=_private) as log:
             subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", pass_fds=(lock,), timeout=STARTING,
                 check=True,
@@ -67,6 +68,10 @@ def launch(directory: JobDirectory) -> None:
         raise Unavailable(f"{reason}; see {directory.path / job_files.LOG}") from None
     finally:
         directory.close()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _begun(path: Path) -> JobStatus:

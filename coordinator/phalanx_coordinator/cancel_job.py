@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from phalanx_coordinator.job_directory import JobDirectory
+from phalanx_coordinator.job_folder import unchangeable
 from phalanx_proto import job_files, job_lock
 from phalanx_proto.errors import Cancelled, JobBusy, OutOfTime, Unavailable
 from phalanx_proto.job_lock import Holder
@@ -29,7 +30,8 @@ def cancel(path: Path, patience: float = PATIENCE, forced: float = FORCED) -> Jo
     """End a job; the status when nothing of it is left. One that has ended already stays as it is.
 
     A runner that does not end within ``patience`` seconds is killed, and its engines and workers end with it. Raises
-    ``OutOfTime`` where another process does not, and ``Unavailable`` where a process of the job stays.
+    ``OutOfTime`` where another process does not, and ``Unavailable`` where a process of the job stays, or its directory
+    cannot be written.
     """
     path = job_files.require_job(path)
     if job_files.confirmed_status(path).ended:
@@ -50,8 +52,13 @@ class _Wish:
         self.family: list[psutil.Process] = []
         self._path = path
         self._heard: dict[int, Holder] = {}
-        if job_lock.holder(path) is not None:
-            (path / job_files.CANCEL).touch(mode=0o600)
+        holder = job_lock.holder(path)
+        if holder is not None:
+            try:
+                (path / job_files.CANCEL).touch(mode=0o600)
+            except OSError as error:
+                if not holder.runner:  # which hears the signal
+                    raise unchangeable(path, job_files.CANCEL, error) from None
         self._tell()
 
     @property
@@ -98,7 +105,13 @@ def _cancel_unattended(path: Path) -> JobStatus:
         directory.fail(Cancelled("cancelled when nobody worked on it any more; what was accepted before is kept"))
     finally:
         directory.close()
-    return job_files.read_status(path)
+    status = job_files.read_status(path)
+    if not status.ended:
+        raise Unavailable(
+            f"nobody works on job {path.name}, but that it is cancelled cannot be written in {path}; make room there, or let "
+            "it be written, and cancel it again"
+        )
+    return status
 
 
 def _family(holder: Holder) -> list[psutil.Process]:

@@ -15,10 +15,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from phalanx_coordinator.event_file import EventFile
+from phalanx_coordinator.job_folder import claim, unchangeable, unwritable
 from phalanx_coordinator.job_log import JobLog
-from phalanx_coordinator.whole_files import flush_folder, write_arrays, write_whole
+from phalanx_coordinator.whole_files import write_arrays, write_whole
 from phalanx_proto import job_files, job_lock, job_registry, outcomes, requests, result
-from phalanx_proto.errors import Cancelled, InvalidRequest, JobBusy, PhalanxError, Unavailable
+from phalanx_proto.errors import Cancelled, JobBusy, PhalanxError, Unavailable
 from phalanx_proto.execution import Execution
 from phalanx_proto.job_lock import JobLock
 from phalanx_proto.job_status import JobStatus, State, members_ended
@@ -57,14 +58,14 @@ class JobDirectory:
     def create(
         cls, path: Path | None, request: Request, manifest: Mapping[str, Any], listener: Listener = _silent
     ) -> "JobDirectory":
-        """Make the directory, which must be new, with all that the job needs; QUEUED, and held by this process.
+        """Make the directory, which must be (as good as) new, with all that the job needs; QUEUED, and held by this process.
 
         Raises ``InvalidRequest`` where it cannot be made, ``Unavailable`` where it cannot be written.
         """
         kind = "fit" if isinstance(request, FitRequest) else "simulation"
         found = cls(None if path is None else path.expanduser().absolute(), kind, listener)
         if found.path is not None:
-            _make(found.path)
+            found.lock = claim(found.path)
             try:
                 found._fill(request, manifest)
             except BaseException:
@@ -74,10 +75,6 @@ class JobDirectory:
 
     def _fill(self, request: Request, manifest: Mapping[str, Any]) -> None:
         assert self.path is not None
-        try:
-            self.lock = JobLock.take(self.path)
-        except OSError as error:
-            raise self._unwritable(job_lock.NAME, error) from None
         self.write_request(request)
         self._write(job_files.MANIFEST, manifest)
         self._tell("QUEUED")
@@ -98,7 +95,7 @@ class JobDirectory:
             else:
                 lock = JobLock.inherit(handed_on, path)
         except OSError as error:
-            raise _unchangeable(path, job_lock.NAME, error) from None
+            raise unchangeable(path, job_lock.NAME, error) from None
         try:
             status = job_files.confirmed_status(path)
             if status.state == "COMPLETE":
@@ -109,7 +106,7 @@ class JobDirectory:
         except BaseException as error:
             lock.release()
             if isinstance(error, OSError):
-                raise _unchangeable(path, job_files.EVENTS, error) from None
+                raise unchangeable(path, job_files.EVENTS, error) from None
             raise
         found = cls(path, status.kind, _silent)
         found.lock, found._earlier = lock, status.seconds
@@ -178,7 +175,7 @@ class JobDirectory:
         try:
             EventFile(self.path).append(event)
         except OSError as error:
-            raise self._unwritable(job_files.EVENTS, error) from None
+            raise unwritable(self.path, job_files.EVENTS, error) from None
         self._status = replace(self._status, events=self._status.events + 1)
         self.log("coordinator", " ".join(filter(None, (event.kind, event.member, event.reason))))
 
@@ -263,36 +260,15 @@ class JobDirectory:
         try:
             write_whole(self.path / name, document)
         except OSError as error:
-            raise self._unwritable(name, error) from None
+            raise unwritable(self.path, name, error) from None
 
     def _write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         assert self.path is not None
         try:
             write_arrays(self.path / name, arrays)
         except OSError as error:
-            raise self._unwritable(name, error) from None
-
-    def _unwritable(self, name: str, error: OSError) -> Unavailable:
-        reason = f"{name} cannot be written in the output directory {self.path}: {error.strerror or error}"
-        return Unavailable(f"{reason}; the job ends without a result")
-
-
-def _unchangeable(path: Path, name: str, error: OSError) -> Unavailable:
-    return Unavailable(
-        f"{name} cannot be written in the job directory {path}: {error.strerror or error}; nothing was changed there; let it "
-        "be written, and try again"
-    )
+            raise unwritable(self.path, name, error) from None
 
 
 def _is_cancel(error: BaseException) -> bool:
     return isinstance(error, Cancelled) or not isinstance(error, Exception)
-
-
-def _make(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700, parents=False)
-        flush_folder(path.parent)
-    except FileExistsError:
-        raise InvalidRequest(f"the output directory {path} is there already; name a new one") from None
-    except OSError as error:
-        raise InvalidRequest(f"the output directory {path} cannot be made: {error.strerror}") from None

@@ -30,5 +30,5 @@ class JobLog:
     def _make_room(self) -> None:
         """Copied and emptied, not renamed: a runner's standard error goes to the same file."""
         if self._path.exists() and self._path.stat().st_size > LIMIT:
-            shutil.copyfile(self._path, self._path.with_name(f"{self._path.name}.1"))
+            shutil.copy(self._path, self._path.with_name(f"{self._path.name}.1"))
             os.truncate(self._path, 0)

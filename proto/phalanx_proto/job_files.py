@@ -13,6 +13,7 @@ lock               held by the live coordinator
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ REQUEST, REQUEST_ARRAYS = "request.json", "request.npz"
 OUTCOME, OUTCOME_ARRAYS = "outcome.json", "fitted.npz"
 EVENTS, LOG, CHECKPOINTS, CANCEL = "events.jsonl", "coordinator.log", "checkpoints", "cancel"
 """``CANCEL`` is there where somebody has asked for the job to end."""
+
+
+LONGEST_EVENT = 1 << 16
+"""Bytes at the end of the history that are looked at for the last event."""
 
 
 def require_job(directory: Path) -> Path:
@@ -114,7 +119,11 @@ def read_status(directory: Path) -> JobStatus:
     live = job_lock.holder(directory)
     if live is None:  # it may have ended between the two looks
         status = confirmed_status(directory)
-    return seen(status, None if live is None else live.pid)
+    found = seen(status, None if live is None else live.pid)
+    if found.state != "COORDINATOR_OFFLINE" or (last := _last_event(directory)) is None or last.kind != "failed":
+        return found
+    reason = f"it has failed, and its status could not be written then: {last.reason}; phalanx resume goes on with it"
+    return replace(found, reason=reason)
 
 
 def listed(folder: Path | None) -> tuple[list[tuple[Path, JobStatus]], list[str]]:
@@ -181,6 +190,17 @@ def read_events(directory: Path, after: int = 0) -> list[Event]:
     except OSError:
         return []
     return [event for line in lines if (event := _event(line)) is not None][after:]
+
+
+def _last_event(directory: Path) -> Event | None:
+    """The newest event; None where there is none, or it is not whole."""
+    try:
+        with (directory / EVENTS).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_EVENT))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    return _event(lines[-2]) if len(lines) > 1 and not lines[-1] else None
 
 
 def _event(line: bytes) -> Event | None:

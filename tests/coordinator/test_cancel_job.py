@@ -1,5 +1,6 @@
 """What a cancel does with jobs that nobody works on, that have ended, and that do not end."""
 
+import errno
 import json
 import os
 import subprocess
@@ -10,10 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from phalanx_coordinator import job_directory
 from phalanx_coordinator.cancel_job import cancel
 from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_proto import job_files, job_lock
-from phalanx_proto.errors import OutOfTime, WorkerLost
+from phalanx_proto.errors import OutOfTime, Unavailable, WorkerLost
 from phalanx_proto.execution import Local
 from phalanx_proto.jobs import Progress, SimulationRequest
 
@@ -58,6 +60,26 @@ def test_a_job_that_nobody_works_on_is_cancelled_at_once(job: Path) -> None:
     assert (status.state, status.error) == ("CANCELLED", "Cancelled")
     assert "when nobody worked on it any more" in str(status.reason)
     assert job_lock.holder(job) is None
+
+
+def test_what_was_accepted_is_still_told_when_it_is_cancelled(tmp_path: Path) -> None:
+    directory = JobDirectory.create(tmp_path / "job", REQUEST, {"format": 1})
+    directory.begin({"format": 1}, quiet)
+    directory.progress(Progress(phase="updates", done=40, total=90, loss=0.5, epoch=3, unit="samples"))
+    directory.close()
+    status = cancel(tmp_path / "job")
+    assert (status.state, status.done, status.total, status.loss, status.epoch) == ("CANCELLED", 40, 90, 0.5, 3)
+
+
+def test_where_it_cannot_be_written_a_cancel_fails(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(path: Path, document: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(job_directory, "write_whole", no_room)
+        with pytest.raises(Unavailable, match="nobody works on job job, but that it is cancelled cannot be written"):
+            cancel(job)
+    assert cancel(job).state == "CANCELLED"
 
 
 def test_what_has_ended_stays_as_it_is(job: Path) -> None:

@@ -73,9 +73,23 @@ def test_manifest_and_status_are_there_before_the_work_begins(tmp_path: Path) ->
 
 def test_the_directory_must_be_new(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "thesis.tex").touch()
     with pytest.raises(InvalidRequest, match="is there already; name a new one"):
         create(tmp_path)
-    assert list((tmp_path / "job").iterdir()) == []
+    assert [path.name for path in (tmp_path / "job").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_what_a_killed_submitter_left_is_as_good_as_new(tmp_path: Path, locked: bool) -> None:
+    (tmp_path / "job").mkdir(mode=0o755)
+    if locked:
+        lock = job_lock.JobLock.take(tmp_path / "job")
+        with pytest.raises(InvalidRequest, match="is there already; name a new one"):
+            create(tmp_path)
+        lock.release()
+    create(tmp_path)
+    assert job_files.read_status(tmp_path / "job").state == "RUNNING"
+    assert stat.S_IMODE((tmp_path / "job").stat().st_mode) == 0o700
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
@@ -340,6 +354,25 @@ def test_a_line_that_is_damaged_counts_for_nobody(tmp_path: Path) -> None:
     assert (kinds(tmp_path), job_files.read_events(tmp_path / "job", 1)) == (["started"], [])
 
 
+def test_a_failure_that_no_status_could_tell_is_told_by_its_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = create(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(job_directory, "write_whole", _no_room)
+        directory.fail(WorkerLost("worker b is gone"))
+    directory.close()
+    status = job_files.read_status(tmp_path / "job")
+    assert (status.state, status.pid) == ("COORDINATOR_OFFLINE", None)
+    assert str(status.reason).startswith("it has failed, and its status could not be written then: worker b is gone; ")
+    HELD.append(JobDirectory.open(tmp_path / "job"))
+    HELD[-1].begin(MANIFEST, quiet)
+    HELD[-1].close()
+    assert "did not say why" in str(job_files.read_status(tmp_path / "job").reason)
+
+
+def _no_room(path: Path, document: Mapping[str, Any]) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.mark.parametrize("name", ["lock", "events.jsonl"])
 def test_a_directory_that_cannot_be_written_is_not_taken_over(tmp_path: Path, name: str) -> None:
     create(tmp_path).close()
@@ -438,6 +471,12 @@ def test_a_job_whose_status_is_gone_can_be_taken_over(tmp_path: Path) -> None:
     assert (status.kind, status.state) == ("simulation", "COORDINATOR_OFFLINE")
     HELD.append(JobDirectory.open(tmp_path / "job"))
     assert HELD[-1].request() == REQUEST
+
+
+def test_a_directory_that_was_moved_is_called_as_it_is(tmp_path: Path) -> None:
+    create(tmp_path).close()
+    (tmp_path / "job").rename(tmp_path / "night")
+    assert job_files.read_status(tmp_path / "night").job == "night"
 
 
 def test_another_users_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
