@@ -43,6 +43,11 @@ def test_a_file_is_checked_and_nothing_private_is_shown(file: Path) -> None:
     assert "secret" not in str(found)
 
 
+def test_that_more_slots_are_admitted_is_said(file: Path) -> None:
+    file.write_text('version = 2\nprecision = "float32"\noversubscribe = true\n[[worker]]\nname = "a"\ntransport = "local"\n')
+    assert run("cluster", "check", file).stdout.splitlines()[0] == "1 worker, float32, oversubscribe"
+
+
 def test_every_fault_is_told_with_exit_code_2(file: Path) -> None:
     file.write_text(TEXT.replace(" 2 cpu", " 0 cpu").replace("/opt", "opt"))
     result = run("cluster", "check", file)

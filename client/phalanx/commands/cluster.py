@@ -52,7 +52,8 @@ def convert(file: File, into: Into = None) -> None:
 def _summary(group: "ClusterFile") -> str:
     """A line for each worker; what is private of it is not shown."""
     width = max(len(record.name) for record in group.workers)
-    lines = [f"{len(group.workers)} workers, {group.precision}{', oversubscribe' if group.oversubscribe else ''}"]
+    number = f"{len(group.workers)} worker{'s' if len(group.workers) > 1 else ''}"
+    lines = [f"{number}, {group.precision}{', oversubscribe' if group.oversubscribe else ''}"]
     for record in group.workers:
         slots = f"{record.slots} slot{'s' if record.slots > 1 else ''}"
         device = record.backend if record.backend == "cpu" else f"{record.backend} {record.device}"
