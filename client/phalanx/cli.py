@@ -20,6 +20,7 @@ from phalanx.commands import (
     status,
     worker,
 )  # fmt: skip
+from phalanx.commands.finding import JobCommand
 from phalanx.console import EXIT_CODES, Commands, end_on_signals
 from phalanx_proto.version import VERSION
 
@@ -37,10 +38,10 @@ app.add_typer(cluster.app, name="cluster")
 app.command(epilog=EPILOG)(doctor.doctor)
 app.command(epilog=EPILOG)(enroll.enroll)
 app.command()(jobs.jobs)
-app.command()(status.status)
-app.command()(logs.logs)
-app.command()(cancel.cancel)
-app.command(epilog=EPILOG)(resume.resume)
+app.command(cls=JobCommand)(status.status)
+app.command(cls=JobCommand)(logs.logs)
+app.command(cls=JobCommand)(cancel.cancel)
+app.command(cls=JobCommand, epilog=EPILOG)(resume.resume)
 app.command(
     add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )(worker.worker)  # fmt: skip

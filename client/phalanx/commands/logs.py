@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from phalanx.background import job as job_of
 from phalanx.commands import options
+from phalanx.commands.finding import find_job
 from phalanx.console import note
 from phalanx.job_handles import LOOK_EVERY, DirectoryJob
 from phalanx_proto import job_files
@@ -19,7 +19,7 @@ STEP = 1 << 16
 
 def logs(job: options.Job, follow: Follow = False) -> None:
     """Show a job's log; the name of who spoke is in front of each line."""
-    found = job_of(job)
+    found = find_job(job)
     try:
         _show(found, follow)
     except KeyboardInterrupt:

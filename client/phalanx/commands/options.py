@@ -86,5 +86,5 @@ Background = Annotated[
         help="Go on without this terminal: print the job, which --output DIR names, and return.",
     ),
 ]  # fmt: skip
-Job = Annotated[Path, typer.Option("--job", metavar="DIR", help="The job's directory: what --output named.")]
+Job = Annotated[Path, typer.Option("--job", metavar="DIR", help="The job's directory, or its name in phalanx jobs.")]
 StatusJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]

@@ -2,9 +2,9 @@
 
 import sys
 
-from phalanx.background import job as job_of
 from phalanx.background import resume as resume_here
 from phalanx.commands import options
+from phalanx.commands.finding import find_job
 from phalanx.commands.placement import execution
 from phalanx.commands.submission import announce
 from phalanx.console import note, print_result
@@ -23,7 +23,7 @@ def resume(
     quiet: options.Quiet = False,
 ) -> None:
     """Go on with a job that was cancelled, has failed or lost its coordinator; without options in the same place."""
-    found = job_of(job)
+    found = find_job(job)
     given = (workers, device, dtype, cluster)
     where: Execution | None = None
     if any(option is not None for option in given):

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from phalanx.background import job as job_of
 from phalanx.commands import job_texts, options
+from phalanx.commands.finding import find_job
 from phalanx.commands.watching import watch
 from phalanx.console import note, print_result
 
@@ -16,7 +16,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show it until the job has 
 
 def status(job: options.Job, watching: Watch = False, as_json: options.StatusJson = False) -> None:
     """Show what a job is doing: state, progress, losses, and each member's share, latency and state."""
-    found = job_of(job)
+    found = find_job(job)
     if not watching:
         now = found.status()
         print_result(job_texts.document(now, found.directory), job_texts.summary(now), as_json)
