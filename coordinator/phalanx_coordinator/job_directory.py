@@ -230,9 +230,10 @@ class JobDirectory:
         if self.lock is not None:
             self.lock.release()
 
-    def waits(self, reason: str) -> None:
-        """The job waits for its turn, and says why."""
-        if self._status.reason != reason:
+    def waits(self, reason: str, phase: str = "starting") -> None:
+        """The job waits for its turn, or for its coordinator, and says why."""
+        if (self._status.reason, self._status.phase) != (reason, phase):
+            self._last = replace(self._last, phase=phase)
             self._tell("QUEUED", reason)
 
     def _ended(self, kind: EventKind, state: State, reason: str | None = None) -> None:

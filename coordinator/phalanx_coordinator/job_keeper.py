@@ -20,7 +20,7 @@ from phalanx_coordinator.session import Coordinator
 from phalanx_proto import job_files, job_lock
 from phalanx_proto.errors import Cancelled, InvalidRequest, JobBusy, PhalanxError, UnknownJob
 from phalanx_proto.execution import Execution
-from phalanx_proto.job_status import JobStatus
+from phalanx_proto.job_status import WAITING, JobStatus
 from phalanx_proto.jobs import FitRequest
 from phalanx_proto.requests import Request
 
@@ -56,7 +56,7 @@ class JobKeeper:
                 continue
             try:
                 slots = slots_of(job_files.read_json(path, job_files.MANIFEST))
-                if status.pid is not None:
+                if job_lock.holder(path) is not None:
                     self.scheduler.adopt(path.name, slots)
                 elif job_files.confirmed_status(path).state == "QUEUED":
                     self._enqueue(await asyncio.to_thread(JobDirectory.open, path), slots)
@@ -153,7 +153,7 @@ class JobKeeper:
     def _tell_to_wait(self, decision: Wait) -> None:
         """A job whose directory cannot be written, or is gone, leaves the queue; the others wait on."""
         try:
-            self._held[decision.job].waits(decision.reason)
+            self._held[decision.job].waits(decision.reason, WAITING)
         except PhalanxError as error:
             print(f"job {decision.job} leaves the queue: {error.message}", file=sys.stderr, flush=True)
             self._drop(decision.job)
@@ -174,7 +174,7 @@ class JobKeeper:
         job = directory.path.name
         try:
             self.scheduler.submit(job, slots)
-            directory.waits("waits for its turn")
+            directory.waits("waits for its turn", WAITING)
         except PhalanxError as error:
             self.scheduler.ended(job)
             directory.fail(error)

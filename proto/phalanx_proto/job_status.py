@@ -17,6 +17,8 @@ from phalanx_proto.result import finite
 
 State = Literal["QUEUED", "RUNNING", "CANCELLING", "COMPLETE", "FAILED", "CANCELLED", "COORDINATOR_OFFLINE"]
 STATES: tuple[str, ...] = get_args(State)
+WAITING = "waiting"
+"""The phase of a job in the queue of a service; if that service goes, the next one takes the job up."""
 ENDED: tuple[State, ...] = ("COMPLETE", "FAILED", "CANCELLED")
 """Nobody works on it, and nobody claims to."""
 RESUMABLE: tuple[State, ...] = ("FAILED", "CANCELLED", "COORDINATOR_OFFLINE")
@@ -32,7 +34,7 @@ class JobStatus:
     """``fit`` or ``simulation``."""
     state: State
     pid: int | None = None
-    """Of the live coordinator."""
+    """Of the live coordinator; None while it is QUEUED."""
     reason: str | None = None
     """Why it ended without a result, or what it waits for."""
     error: str | None = None
@@ -129,10 +131,15 @@ def seen(confirmed: JobStatus, live: int | None) -> JobStatus:
     """What a reader may say: the last confirmed status, and the process ``live`` that holds the job's lock, if any does.
 
     A status that claims work which nobody does is COORDINATOR_OFFLINE: its members end with their coordinator, and all else
-    in it is the last confirmed snapshot.
+    in it is the last confirmed snapshot. One that waited in the queue of a service waits on, for the next service.
     """
     if live is not None:
-        return dataclasses.replace(confirmed, pid=live)
+        return dataclasses.replace(confirmed, pid=None if confirmed.state == "QUEUED" else live)
+    if confirmed.state == "QUEUED" and confirmed.phase == WAITING:
+        return dataclasses.replace(
+            confirmed, pid=None, reason="it waits for a service, since the one that it was submitted to is gone: start that "
+            "one again with phalanx serve, or run the job without one with phalanx resume",
+        )  # fmt: skip
     if confirmed.ended and confirmed.pid is None and confirmed.eta is None:
         return confirmed
     if confirmed.ended:

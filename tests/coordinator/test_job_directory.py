@@ -241,7 +241,7 @@ def test_a_job_that_waits_says_for_what(tmp_path: Path) -> None:
     directory = queued(tmp_path)
     directory.waits("2 of 2 slots are in use")
     status = job_files.read_status(tmp_path / "job")
-    assert (status.state, status.reason, status.pid) == ("QUEUED", "2 of 2 slots are in use", os.getpid())
+    assert (status.state, status.reason, status.pid) == ("QUEUED", "2 of 2 slots are in use", None)
 
 
 def test_a_live_coordinator_keeps_others_out_and_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from phalanx_proto import job_wire
 from phalanx_proto.errors import CorruptData
-from phalanx_proto.job_status import JobStatus, seen
+from phalanx_proto.job_status import WAITING, JobStatus, seen
 from phalanx_proto.jobs import Event, MemberStatus, Progress
 from phalanx_proto.v1 import coordinator_service_pb2 as messages
 
@@ -70,11 +70,19 @@ def test_a_text_in_any_language_is_none() -> None:
 @pytest.mark.parametrize("state", ["QUEUED", "RUNNING", "CANCELLING"])
 def test_work_that_nobody_does_is_offline(state: str) -> None:
     claimed = dataclasses.replace(FULL, state=state)  # type: ignore[arg-type]
-    assert seen(claimed, 8) == dataclasses.replace(claimed, pid=8)
+    assert seen(claimed, 8) == dataclasses.replace(claimed, pid=None if state == "QUEUED" else 8)
     found = seen(claimed, None)
     assert (found.state, found.pid, found.eta, found.rate, found.update) == ("COORDINATOR_OFFLINE", None, None, None, 3)
     assert f"the last that is known is {state}" in str(found.reason)
     assert [(member.name, member.state, member.rows) for member in found.members] == [("a", "ended", 12), ("b", "lost", None)]
+
+
+def test_a_job_in_the_queue_of_a_service_that_is_gone_waits_on() -> None:
+    waiting = dataclasses.replace(BARE, phase=WAITING, reason="waits for its turn")
+    assert seen(waiting, 8) == waiting
+    found = seen(waiting, None)
+    assert (found.state, found.pid) == ("QUEUED", None)
+    assert "start that one again with phalanx serve" in str(found.reason)
 
 
 def test_what_has_ended_needs_nobody() -> None:

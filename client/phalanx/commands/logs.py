@@ -30,7 +30,7 @@ def logs(job: options.Job, follow: Follow = False) -> None:
 def _show(job: DirectoryJob, follow: bool) -> None:
     path, shown = job.directory / job_files.LOG, 0
     while True:
-        ended = not follow or job.status().pid is None
+        ended = not follow or (status := job.status()).ended or status.state == "COORDINATOR_OFFLINE"
         shown = _copy(path, shown)
         if ended:
             return
