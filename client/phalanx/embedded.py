@@ -62,6 +62,8 @@ class Embedded:
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._under_way: set[Future[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """The same work on the loop, where a cancelled one may take a while to end."""
         self._inherited: list[object] = []
         """What a fork copied of the parent's: dropping a copied gRPC channel would wait for ever for a thread left behind."""
         self.log: LogSink | None = None
@@ -73,18 +75,38 @@ class Embedded:
         """
         loop, coordinator = self._ensure()
         self._refuse_listener("start other work")
-        future = asyncio.run_coroutine_threadsafe(work(coordinator), loop)
+        future = asyncio.run_coroutine_threadsafe(self._noted(work, coordinator), loop)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
         try:
             return self._wait(future)
         except KeyboardInterrupt:
             future.cancel()
-            with contextlib.suppress(TimeoutError):
-                asyncio.run_coroutine_threadsafe(coordinator.close(), loop).result(CLOSING)
+            self._settle(loop, coordinator)
             raise
         except CancelledError:
             raise Cancelled("the work was cancelled; everything it started has ended") from None
+
+    async def _noted(self, work: Work[Result], coordinator: Coordinator) -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            return await work(coordinator)
+        finally:
+            self._tasks.discard(task)
+
+    def _settle(self, loop: asyncio.AbstractEventLoop, coordinator: Coordinator) -> None:
+        """Wait until what was cancelled has ended, whether it held the coordinator or not, and end the engines."""
+
+        async def settle() -> None:
+            ending = [task for task in self._tasks if task.cancelling()]
+            if ending:
+                await asyncio.wait(ending)
+            await coordinator.close()
+
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(settle(), loop).result(CLOSING)
 
     def evaluate(self, fitted: FittedParts, rows: Rows) -> Score:
         """Loss and accuracy over rows, on the canonical engine."""
@@ -115,7 +137,7 @@ class Embedded:
         if self._loop is not None:
             self._inherited += [self._loop, self._coordinator]
         self._pid = os.getpid()
-        self._under_way = set()
+        self._under_way, self._tasks = set(), set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="phalanx-coordinator", daemon=True)
         self._thread.start()
@@ -137,8 +159,7 @@ class Embedded:
             return
         for future in list(self._under_way):
             future.cancel()
-        with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(coordinator.close(), loop).result(CLOSING)
+        self._settle(loop, coordinator)
         loop.call_soon_threadsafe(loop.stop)
         if thread is not None:
             thread.join(CLOSING)

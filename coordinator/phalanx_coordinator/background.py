@@ -1,15 +1,16 @@
 """Jobs that outlive who asks for them: a directory with the request, and a detached runner that has taken it over."""
 
-import asyncio
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from phalanx_coordinator import cancel_job
 from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_coordinator.resuming import take_over
 from phalanx_coordinator.session import Coordinator
+from phalanx_coordinator.waiting import on_thread
 from phalanx_proto import job_files, job_lock
 from phalanx_proto.errors import OutOfTime, Unavailable
 from phalanx_proto.execution import Execution
@@ -28,7 +29,7 @@ async def submit(coordinator: Coordinator, request: Request, path: Path) -> JobS
     Raises what the request is refused for, before there is a directory; ``Unavailable`` where no runner can be started.
     """
     described = await coordinator.described(request)
-    return await asyncio.to_thread(start, JobDirectory.create(path, request, described))
+    return await _started(JobDirectory.create(path, request, described))
 
 
 async def resume(coordinator: Coordinator, path: Path, execution: Execution | None = None) -> JobStatus:
@@ -40,7 +41,14 @@ async def resume(coordinator: Coordinator, path: Path, execution: Execution | No
     if job_files.confirmed_status(path).state == "COMPLETE":
         return job_files.read_status(path)
     directory = await take_over(coordinator, path, execution)
-    return await asyncio.to_thread(start, directory)
+    return await _started(directory)
+
+
+async def _started(directory: JobDirectory) -> JobStatus:
+    """``start``; who is interrupted meanwhile ends the job too, since nothing that was started may stay then."""
+    assert directory.path is not None
+    path = directory.path
+    return await on_thread(lambda: start(directory), lambda status: cancel_job.cancel(path))
 
 
 def start(directory: JobDirectory) -> JobStatus:

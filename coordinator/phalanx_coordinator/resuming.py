@@ -8,6 +8,7 @@ from typing import Any
 
 from phalanx_coordinator.job_directory import JobDirectory
 from phalanx_coordinator.session import Coordinator
+from phalanx_coordinator.waiting import on_thread
 from phalanx_proto import job_files
 from phalanx_proto.errors import InvalidJob
 from phalanx_proto.execution import Execution
@@ -20,7 +21,7 @@ async def take_over(coordinator: Coordinator, path: Path, execution: Execution |
 
     Raises ``InvalidJob``, ``JobBusy``, and what the request is refused for; then nothing is changed.
     """
-    directory = await asyncio.to_thread(JobDirectory.open, path)
+    directory = await on_thread(lambda: JobDirectory.open(path), JobDirectory.close)
     try:
         request = await asyncio.to_thread(directory.request)
         if execution is not None:

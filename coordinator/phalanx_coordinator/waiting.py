@@ -1,7 +1,8 @@
 """Awaiting several things at once: the first failure ends the others, and the loss of a worker ends what needs it."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -19,6 +20,17 @@ async def side_by_side(work: Iterable[Awaitable[None]]) -> None:
 
 async def _awaited(item: Awaitable[None]) -> None:
     await item
+
+
+async def on_thread(work: Callable[[], Result], undo: Callable[[Result], object]) -> Result:
+    """Carry out ``work`` on a thread, which nothing cuts off: cancelled meanwhile, wait for it and ``undo`` what it gave."""
+    started = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(started)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):  # what it raised, or the undoing did, is no news to who asked for the end
+            await asyncio.to_thread(undo, await started)
+        raise
 
 
 async def guarded(work: Coroutine[Any, Any, Result], workers: Any) -> Result:

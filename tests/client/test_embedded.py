@@ -11,6 +11,7 @@ import pytest
 
 from phalanx.embedded import Embedded
 from phalanx_coordinator.session import Coordinator
+from phalanx_coordinator.waiting import on_thread
 from phalanx_proto.errors import Cancelled, InvalidRequest
 
 
@@ -43,6 +44,27 @@ def test_closing_cancels_what_another_thread_waits_for(embedded: Embedded) -> No
     embedded.close()
     thread.join(10)
     assert not thread.is_alive() and len(caught) == 1
+
+
+def test_an_interrupt_waits_for_work_that_does_not_hold_the_coordinator(
+    embedded: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, going_on, undone = threading.Event(), threading.Event(), list[bool]()
+
+    def step() -> bool:
+        begun.set()
+        return going_on.wait(10)
+
+    def interrupted(future: object) -> None:
+        assert begun.wait(10)
+        threading.Timer(0.05, going_on.set).start()
+        raise KeyboardInterrupt
+
+    embedded.run(itself)
+    monkeypatch.setattr(embedded, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        embedded.run(lambda coordinator: on_thread(step, undone.append))
+    assert undone == [True]
 
 
 @pytest.mark.parametrize("act", [lambda embedded: embedded.close(), lambda embedded: embedded.run(lambda coordinator: None)])
