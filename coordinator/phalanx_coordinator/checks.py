@@ -161,6 +161,8 @@ def check_evaluation(fitted: FittedParts, rows: Rows) -> None:
     if labels == spec.float_targets:
         raise InvalidRequest("the rows have labels where the model gives values, or the reverse")
     if labels:
+        if rows.y.ndim != 1:
+            raise InvalidRequest(f"the labels are {list(rows.y.shape)}, not one a row")
         classes = 2 if spec.loss == "logistic" else model.outputs
         if int(rows.y.min()) < 0 or int(rows.y.max()) >= classes:
             raise InvalidRequest(f"a label lies outside 0 to {classes - 1}, which this model knows")

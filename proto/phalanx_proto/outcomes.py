@@ -41,10 +41,10 @@ def from_document(document: Mapping[str, Any], given: Arrays) -> Outcome:
     readers: dict[str, Callable[[Mapping[str, Any], Arrays], Outcome]]
     readers = {"fit": fit_from_document, "simulation": simulation_from_document}
     kind = document.get("kind")
-    if kind not in readers or document.get("format") != FORMAT:
+    if not isinstance(kind, str) or kind not in readers or document.get("format") != FORMAT:
         raise InvalidRequest(f"a result of the kind {kind!r:.40} cannot be read here; use the version that wrote it")
     try:
-        return readers[str(kind)](document, arrays.checked(document, given))
+        return readers[kind](document, arrays.checked(document, given))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidRequest(f"the result cannot be read ({error}); use the version that wrote it") from None
 
@@ -70,10 +70,9 @@ def fit_from_document(document: Mapping[str, Any], held: Arrays) -> FitOutcome:
     fitted = parts_from_document(document["fitted"], held)
     if tensors.digest(fitted.parameters) != document["values"]["digest"]:
         raise CorruptData("the parameters are not those that the result's digest names")
-    train = score_from_document(document["train"])
-    assert train is not None
     return FitOutcome(
-        **document["values"], fitted=fitted, history=tuple(_epoch(line) for line in document["history"]), train=train,
+        **document["values"], fitted=fitted, history=tuple(_epoch(line) for line in document["history"]),
+        train=_score(document["train"]),
         validation=score_from_document(document["validation"]), test=score_from_document(document["test"]),
         seconds=FitSeconds(**document["seconds"]), **_common_back(document),
     )  # fmt: skip
@@ -121,13 +120,15 @@ def score_to_document(score: Score | None) -> Document | None:
 
 def score_from_document(document: Mapping[str, Any] | None) -> Score | None:
     """The score that ``score_to_document`` wrote."""
-    return None if document is None else Score(**{**document, "loss": float(document["loss"])})
+    return None if document is None else _score(document)
+
+
+def _score(document: Mapping[str, Any]) -> Score:
+    return Score(**{**document, "loss": float(document["loss"])})
 
 
 def _epoch(line: Mapping[str, Any]) -> EpochRecord:
-    train = score_from_document(line["train"])
-    assert train is not None
-    return EpochRecord(epoch=line["epoch"], train=train, validation=score_from_document(line["validation"]))
+    return EpochRecord(epoch=line["epoch"], train=_score(line["train"]), validation=score_from_document(line["validation"]))
 
 
 def _common(outcome: Outcome) -> Document:

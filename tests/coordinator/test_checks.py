@@ -198,6 +198,8 @@ def test_rows_of_any_role_may_be_evaluated(make_rows: MakeRows, role: str) -> No
         ({"y": np.zeros((6, 3))}, "labels where the model gives values, or the reverse"),
         ({"y": np.zeros(4, np.int32)}, "there are 4 targets for 6 rows"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, np.int32)}, "no train rows to evaluate on"),
+        ({"y": np.zeros((6, 1), np.int32)}, r"the labels are \[6, 1\], not one a row"),
+        ({"y": np.array(1, np.int32)}, "no train rows to evaluate on"),
     ],
 )
 def test_rows_that_cannot_be_evaluated_are_refused(make_rows: MakeRows, changed: dict[str, Any], said: str) -> None:

@@ -225,8 +225,9 @@ def test_a_result_of_another_version_is_refused() -> None:
     document, held = outcomes.to_document(fit_outcome())
     with pytest.raises(InvalidRequest, match="cannot be read here"):
         outcomes.from_document({**document, "format": 2}, held)
-    with pytest.raises(InvalidRequest, match="cannot be read"):
-        outcomes.from_document({**document, "values": {}}, held)
+    for change in ({"values": {}}, {"kind": []}, {"train": None}, {"history": [{"epoch": 0, "train": None}]}):
+        with pytest.raises(InvalidRequest, match="cannot be read"):
+            outcomes.from_document({**document, **change}, held)
 
 
 def test_every_field_of_a_request_is_in_the_document() -> None:
