@@ -89,7 +89,7 @@ def run_of(
     async def drop(name: str) -> None:
         remote.workers.pop(name, None)
 
-    found = SimpleNamespace(backend=lambda name: None, numeric_class="class")
+    found = SimpleNamespace(backend=lambda name: None, numeric_class="class", slots_found=2)
     remote = SimpleNamespace(
         start=start, start_one=start_one, drop=drop, compare=lambda *of_whom: Comparison(notes=("a note",)),
         workers={worker.name: worker for worker in workers}, handshakes={worker.name: found for worker in workers},
