@@ -225,7 +225,9 @@ def test_a_result_of_another_version_is_refused() -> None:
     document, held = outcomes.to_document(fit_outcome())
     with pytest.raises(InvalidRequest, match="cannot be read here"):
         outcomes.from_document({**document, "format": 2}, held)
-    for change in ({"values": {}}, {"kind": []}, {"train": None}, {"history": [{"epoch": 0, "train": None}]}):
+    changes: list[dict[str, Any]]
+    changes = [{"values": {}}, {"kind": []}, {"train": None}, {"history": [{"epoch": 0, "train": None}]}]
+    for change in changes:
         with pytest.raises(InvalidRequest, match="cannot be read"):
             outcomes.from_document({**document, **change}, held)
 
