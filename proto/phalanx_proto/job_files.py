@@ -120,9 +120,12 @@ def read_status(directory: Path) -> JobStatus:
     if live is None:  # it may have ended between the two looks
         status = confirmed_status(directory)
     found = seen(status, None if live is None else live.pid)
-    if found.state != "COORDINATOR_OFFLINE" or (last := _last_event(directory)) is None or last.kind != "failed":
+    if found.state != "COORDINATOR_OFFLINE" or (last := _last_event(directory)) is None:
         return found
-    reason = f"it has failed, and its status could not be written then: {last.reason}; phalanx resume goes on with it"
+    if last.kind not in ("failed", "cancelled"):
+        return found
+    ended = "has failed" if last.kind == "failed" else "was cancelled"
+    reason = f"it {ended}, and its status could not be written then: {last.reason}; phalanx resume goes on with it"
     return replace(found, reason=reason)
 
 

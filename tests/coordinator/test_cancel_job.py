@@ -79,6 +79,7 @@ def test_where_it_cannot_be_written_a_cancel_fails(job: Path, monkeypatch: pytes
         patched.setattr(job_directory, "write_whole", no_room)
         with pytest.raises(Unavailable, match="nobody works on job job, but that it is cancelled cannot be written"):
             cancel(job)
+    assert str(job_files.read_status(job).reason).startswith("it was cancelled, and its status could not be written then: ")
     assert cancel(job).state == "CANCELLED"
 
 
