@@ -115,7 +115,7 @@ class FitRun:
         async def prepare() -> None:
             arrays.update(await asyncio.to_thread(self._prepare))
 
-        await side_by_side([prepare(), start_pool(), self.group.members.start(self.plan.run)])
+        await side_by_side([prepare(), self.group.members.start(self.plan.run, start_pool())])
         return arrays
 
     def _prepare(self) -> dict[str, NDArray[Any]]:

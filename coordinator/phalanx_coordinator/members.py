@@ -11,6 +11,7 @@ from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.launch import LogSink, WorkerProcess
 from phalanx_coordinator.placement import Placement
 from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.starting import Patience, start_side_by_side
 from phalanx_coordinator.timing import Deadlines
 from phalanx_coordinator.waiting import guarded, side_by_side
 from phalanx_proto.errors import PhalanxError
@@ -37,10 +38,13 @@ class RemoteMembers:
         self._processes: dict[str, WorkerProcess] = {}
         self._run = ""
 
-    async def start(self, placement: Placement, label: str, *, tolerant: bool = False) -> dict[str, PhalanxError]:
+    async def start(
+        self, placement: Placement, label: str, *, tolerant: bool = False, engines: asyncio.Event | None = None
+    ) -> dict[str, PhalanxError]:
         """Have every daemon of ``placement``, bound to a new run whose id begins with ``label``.
 
-        The first that cannot be had ends the start, or, if that is ``tolerant``, the answer says who is absent and why.
+        The first that cannot be had ends the start, or, if that is ``tolerant``, the answer says who is absent and why; then
+        those that are much slower than the others, and the ``engines`` here, are absent too.
         """
         wanted = {record.name: _startup(record, placement) for record in placement.remote}
         kept = {name for name, worker in self.workers.items() if self._fits(worker, wanted.get(name))}
@@ -49,17 +53,19 @@ class RemoteMembers:
         self._run = f"{label}-{secrets.token_hex(8)}"
         for worker in self.workers.values():
             worker.bind(self._run, 1)
-        absent: dict[str, PhalanxError] = {}
 
         async def have(record: WorkerRecord) -> None:
-            try:
-                await self.start_one(record, placement, 1)
-            except PhalanxError as error:
-                if not tolerant:
-                    raise
-                absent[record.name] = error
+            await self.start_one(record, placement, 1)
 
-        await side_by_side(have(record) for record in placement.remote if record.name not in kept)
+        starts = {record.name: have(record) for record in placement.remote if record.name not in kept}
+        absent: dict[str, PhalanxError] = {}
+        if tolerant:
+            patience = Patience(deadlines=self._deadlines)
+            if kept:
+                patience.ready(0.0, remote=True)
+            absent = await start_side_by_side(starts, patience, engines or asyncio.Event())
+        else:
+            await side_by_side(starts.values())
         self.workers = {record.name: self.workers[record.name] for record in placement.remote if record.name not in absent}
         return absent
 

@@ -102,12 +102,26 @@ class Membership:
         """One for each member that was not there all the time."""
         return [note for name, standing in self.standings.items() if (note := standing.note(name))]
 
-    async def start(self, label: str) -> None:
-        """Start every daemon; under ``rebalance`` without those that cannot be, as long as one member is there."""
-        absent = await self.remote.start(self.placement, label, tolerant=self.rebalances)
-        for name, error in absent.items():
-            await self.leave_out(name, error)
-        self._require_somebody()
+    async def start(self, label: str, start_engines: Awaitable[None]) -> None:
+        """Start the engines here and every daemon, side by side.
+
+        Under ``rebalance`` those that cannot be had, or not nearly as soon as the others, are left out, as long as one member
+        is there.
+        """
+        engines = asyncio.Event()
+
+        async def here() -> None:
+            await start_engines
+            if self.placement.local:
+                engines.set()
+
+        async def elsewhere() -> None:
+            absent = await self.remote.start(self.placement, label, tolerant=self.rebalances, engines=engines)
+            for name, error in absent.items():
+                await self.leave_out(name, error)
+            self._require_somebody()
+
+        await side_by_side([here(), elsewhere()])
 
     async def admit(self) -> list[str]:
         """Compare the handshakes with what the run needs; the answer is notes. Raises AdmissionRefused with one table."""

@@ -122,7 +122,7 @@ class SimulationRun:
         """Carry it out; if it fails, the caller ends pool and members."""
         self._began = time.monotonic()
         self.listener(Progress(phase="starting", unit="samples"))
-        await side_by_side([start_pool(), self.members.start(f"simulation-{self.request.seed}")])
+        await self.members.start(f"simulation-{self.request.seed}", start_pool())
         notes = [*self.placement.notes, *await self.members.admit()]
         notes += self.resume.notes
         if self.resume.checkpoint is not None:

@@ -39,6 +39,10 @@ class Deadlines:
     """What a worker lives without hearing from its coordinator."""
     start: float = 120.0
     """From starting a worker to its ready line."""
+    stragglers: float = 5.0
+    """At least so long after the last ready member the others are waited for, where the run can go on without them."""
+    daemons: float = 15.0
+    """The same, as long as only engines of this machine are ready."""
     opening: float = 300.0
     """Inspecting, compiling and binding a run; also the first update, which may compile."""
     rejoin: Backoff = Backoff()

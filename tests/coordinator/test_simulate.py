@@ -77,7 +77,7 @@ def run_of(
     where: Placement, samples: int, engines: Sequence[Any] = (), workers: Sequence[Any] = (), listener: Listener = quiet,
     on_loss: OnLoss = "abort", events: list[Event] | None = None,
 ) -> SimulationRun:  # fmt: skip
-    async def start(where: Placement, label: str, tolerant: bool) -> dict[str, WorkerLost]:
+    async def start(where: Placement, label: str, tolerant: bool, engines: asyncio.Event) -> dict[str, WorkerLost]:
         """Daemons that need no start."""
         return {}
 
