@@ -1,11 +1,15 @@
 """Schedules of faults over real daemons, sockets and signals: the digest of the unbroken run, told with its reasons."""
 
+import asyncio
+import dataclasses
 import functools
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,7 +87,7 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     def patient(progress: Progress) -> None:  # long enough for the new process to be there before the end
         states.update((member.name, member.state) for member in progress.members)
         if "joined" not in kinds(events, "b") and progress.done > 12:
-            time.sleep(0.02)
+            time.sleep(0.1)
 
     fitted = fit(group(tmp_path), 60, progress=patient)
     assert (fitted.digest, fitted.level) == (wanted, "bitwise")
@@ -116,6 +120,25 @@ def test_other_losses(
     assert fitted.digest == wanted
     assert kinds(events, "b")[:3] == ["admitted", "lost", "rebalanced"]
     assert reason in events[1].reason
+
+
+def test_a_worker_that_hangs_as_it_starts_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event]
+) -> None:
+    hasty = dataclasses.replace(DEADLINES, stragglers=0.1, daemons=0.1, start=3600.0)
+    monkeypatch.setattr(embedded, "Coordinator", functools.partial(Coordinator, hasty))
+    spawn = asyncio.create_subprocess_exec
+
+    async def stopped(*command: Any, **settings: Any) -> asyncio.subprocess.Process:
+        process = await spawn(*command, **settings)
+        if "phalanx_worker" in command:
+            process.send_signal(signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", stopped)
+    fitted = fit(group(tmp_path, "ls"), 1)
+    assert (fitted.digest, kinds(events, "b")[:1]) == (unbroken(1), ["lost"])
+    assert any(note.startswith("b was absent at the start; the last reason: worker b was not ready") for note in fitted.notes)
 
 
 @pytest.mark.parametrize("phase", ["opening", pytest.param("handshake", marks=pytest.mark.slow)])

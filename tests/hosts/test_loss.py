@@ -111,7 +111,7 @@ def test_the_worker_is_stopped(lab: Lab, tmp_path: Path, route: str) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_ssh_is_killed(lab: Lab, tmp_path: Path, route: str) -> None:
-    said(lose(lab, route, tmp_path, Scene.kill_ssh), "was lost: its ssh was ended by SIGKILL")
+    said(lose(lab, route, tmp_path, Scene.kill_ssh), "was lost: its ssh process on this machine was killed (SIGKILL)")
 
 
 @pytest.mark.slow
