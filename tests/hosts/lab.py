@@ -161,7 +161,7 @@ def serve(lab: Lab, host: Host, port: int, settings: "dict[str, str] | None" = N
         "Port": str(port), "ListenAddress": host.address, "HostKey": f"{lab.folder}/{host.name}_key", "PidFile": "none",
         "AuthorizedKeysFile": f"{lab.folder}/authorized_keys", "StrictModes": "no", "UsePAM": "no",
         "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "PermitRootLogin": "prohibit-password",
-        "PrintMotd": "no", "MaxStartups": "100", **(settings or {}),
+        "PrintMotd": "no", "MaxStartups": "1000", "LoginGraceTime": "0", **(settings or {}),
     }  # fmt: skip
     run = os.environ.get("PHALANX_TEST_RUN", "")
     chosen.setdefault("SetEnv", f"PHALANX_TEST_RUN={run} {OURS}={host.tmp}")

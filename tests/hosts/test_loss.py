@@ -43,11 +43,11 @@ class Scene:
 
     def kill_sshd(self) -> None:
         """The session's own, on the far side."""
-        for process in self.far("phalanx_worker.supervisor"):
-            for parent in process.parents():
-                with contextlib.suppress(psutil.NoSuchProcess):  # one that ends takes the next with it
-                    if parent.name() == "sshd" and "-D" not in parent.cmdline():
-                        parent.kill()
+        sessions = [parent for process in self.far("phalanx_worker.supervisor") for parent in parents(process)]
+        for parent in sessions:
+            with contextlib.suppress(psutil.Error):  # one that ends takes the next with it
+                if parent.name() == "sshd" and "-D" not in parent.cmdline():
+                    parent.kill()
 
     def stop_ssh(self) -> None:
         for process in self.ssh():
@@ -57,15 +57,30 @@ class Scene:
         self.silent.touch()
 
     def daemon(self) -> psutil.Process:
-        (found,) = [p for p in self.lab.hosts["alpha"].processes() if p.cmdline()[1:3] == ["-m", "phalanx_worker"]]
+        (found,) = [p for p in self.far("phalanx_worker") if p.cmdline()[1:3] == ["-m", "phalanx_worker"]]
         return found
 
     def far(self, module: str) -> list[psutil.Process]:
-        return [p for p in self.lab.hosts["alpha"].processes() if module in p.cmdline()]
+        found = []
+        for process in self.lab.hosts["alpha"].processes():
+            with contextlib.suppress(psutil.Error):  # it ended meanwhile
+                found += [process] if module in process.cmdline() else []
+        return found
 
     def ssh(self) -> list[psutil.Process]:
         first = psutil.Process(self.process.pid)
         return [p for p in (first, *first.children(recursive=True)) if p.name() == "ssh"]
+
+
+def parents(process: psutil.Process) -> list[psutil.Process]:
+    """Those above a process, as far as they are still there when one asks for the next."""
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error, FileNotFoundError):
+        above = process.parent()
+        while above is not None:
+            found.append(above)
+            above = above.parent()
+    return found
 
 
 def lose(lab: Lab, route: str, folder: Path, act: Callable[[Scene], None]) -> WorkerLost:
