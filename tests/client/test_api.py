@@ -80,5 +80,6 @@ def test_a_regression_is_checked_at_once() -> None:
 
 
 def test_an_output_directory_must_be_new(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
     with pytest.raises(InvalidRequest, match="is there already; name a new one"):
         phalanx.monte_carlo(samples=10, output=tmp_path)

@@ -204,9 +204,10 @@ def test_generated_data_are_limited(size: tuple[int, int, int], said: str) -> No
 
 
 def test_an_output_directory_must_be_new(parts: Partition, tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
     with pytest.raises(InvalidRequest, match="is there already"):
         fit(parts.train, execution=phalanx.local(1), output=tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "notes"]
 
 
 def test_all_that_is_wrong_is_listed_at_once() -> None:
