@@ -31,6 +31,9 @@ class StrayReport:
     strays: tuple[StrayWorker, ...] = ()
     removed: tuple[int, ...] = ()
     """Process numbers of those that were ended."""
+    directories: int = 0
+    """Private directories that killed workers left; those that were removed now are counted too."""
+    directories_removed: int = 0
     reason: str = ""
     """Why nobody looked; empty where somebody did. Public."""
 
@@ -38,6 +41,11 @@ class StrayReport:
     def left(self) -> tuple[StrayWorker, ...]:
         """Those that are still there."""
         return tuple(stray for stray in self.strays if stray.pid not in self.removed)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is left."""
+        return not self.left and self.directories == self.directories_removed
 
 
 @dataclass(frozen=True, kw_only=True)

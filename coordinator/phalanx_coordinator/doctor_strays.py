@@ -20,12 +20,13 @@ LONGEST = 1 << 20
 
 def place_of(record: WorkerRecord) -> tuple[object, ...]:
     """Equal for records of one machine that are reached in one way."""
-    return () if record.here else (record.host, record.python, record.ssh_options)
+    return () if record.here else (record.host, record.python, record.ssh_options, record.directory)
 
 
 def strays_command(record: WorkerRecord, clean: bool) -> list[str]:
     """The command that looks for strays on the record's machine."""
     look = ["-P", "-m", "phalanx_worker.strays", "--json", *(["--clean"] if clean else [])]
+    look += ["--place", record.directory] if record.directory else []
     if record.here:
         return [sys.executable, *look]
     return ssh_command(record, [str(record.python), *look])
@@ -45,7 +46,10 @@ def read_report(output: bytes, status: int | None, name: str) -> StrayReport:
     for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError, KeyError, TypeError):
             found = json.loads(line)
-            return StrayReport(strays=tuple(StrayWorker(**stray) for stray in found["strays"]), removed=tuple(found["removed"]))
+            return StrayReport(
+                strays=tuple(StrayWorker(**stray) for stray in found["strays"]), removed=tuple(found["removed"]),
+                directories=int(found["directories"]), directories_removed=int(found["directories_removed"]),
+            )  # fmt: skip
     return StrayReport(reason=f"{name} could not say whether workers are left over (exit status {status})")
 
 

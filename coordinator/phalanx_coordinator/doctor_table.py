@@ -105,7 +105,13 @@ def _strays(finding: Finding, expected: Expected) -> str:
         return DASH
     left = ", ".join(f"{stray.kind} {stray.pid}" for stray in report.left)
     removed = f"{len(report.removed)} removed" if report.removed else ""
-    return "; ".join(part for part in (left, removed) if part) or "none"
+    directories = _directories(report.directories - report.directories_removed, "left")
+    cleared = _directories(report.directories_removed, "removed")
+    return "; ".join(part for part in (left, removed, directories, cleared) if part) or "none"
+
+
+def _directories(number: int, what: str) -> str:
+    return f"{number} director{'y' if number == 1 else 'ies'} {what}" if number else ""
 
 
 def _can_join(finding: Finding, expected: Expected) -> str:
@@ -237,4 +243,6 @@ def _worker(finding: Finding, found: Examination) -> dict[str, Any]:
         "link_failure": finding.link_failure or None,
         "strays": None if finding.strays.reason else [vars(stray) for stray in finding.strays.strays],
         "strays_removed": list(finding.strays.removed),
+        "stray_directories": finding.strays.directories,
+        "stray_directories_removed": finding.strays.directories_removed,
     }

@@ -96,7 +96,9 @@ def test_strays_are_told_with_the_command_that_ends_them(monkeypatch: pytest.Mon
     stray = StrayWorker(pid=7, kind="daemon", processes=2, started=0.0, stopped=True)
     found = examination(Finding(record=RECORD, strays=StrayReport(strays=(stray,))))
     monkeypatch.setattr(embedded, "examine_group", lambda *ignored, **named: found)
-    assert run("doctor", file).stdout.endswith(f"Left-over workers can be ended: phalanx doctor {file} --clean\n")
+    assert run("doctor", file).stdout.endswith(
+        f"What is left over of workers can be ended and removed: phalanx doctor {file} --clean\n"
+    )
 
 
 def test_a_cluster_file_with_faults_is_no_group_to_examine(file: Path) -> None:

@@ -121,6 +121,8 @@ def test_devices(backends: tuple[BackendFound, ...], expected: str) -> None:
 def test_strays_and_what_was_not_measured() -> None:
     assert cells(well(strays=StrayReport(strays=(STRAY,))))["strays"] == "daemon 77"
     assert cells(well(strays=StrayReport(strays=(STRAY,), removed=(77,))))["strays"] == "1 removed"
+    assert cells(well(strays=StrayReport(directories=1)))["strays"] == "1 directory left"
+    assert cells(well(strays=StrayReport(directories=2, directories_removed=2)))["strays"] == "2 directories removed"
     assert cells(well(strays=StrayReport(reason="no")))["strays"] == "-"
     unmeasured = cells(well(link=None, link_failure="slow"))
     assert (unmeasured["round trip"], unmeasured["up"]) == ("not measured", "-")
@@ -264,8 +266,10 @@ def test_one_question_a_machine() -> None:
 
 
 def test_the_answer_is_found_among_what_a_profile_prints() -> None:
-    line = json.dumps({"strays": [dataclasses.asdict(STRAY)], "removed": [77]}).encode()
+    values = {"strays": [dataclasses.asdict(STRAY)], "removed": [77], "directories": 2, "directories_removed": 1}
+    line = json.dumps(values).encode()
     report = read_report(b"Welcome {}\n[1]\n" + line + b"\nbye\n", 0, "atlas-01")
     assert (report.strays, report.removed, report.left, report.reason) == ((STRAY,), (77,), (), "")
+    assert (report.directories, report.directories_removed, report.clean) == (2, 1, False)
     assert read_report(b"no module\n", 1, "a").reason == "a could not say whether workers are left over (exit status 1)"
     assert read_report(b'{"strays": [{"pid": 1}], "removed": []}', 0, "a").reason

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from phalanx_worker import strays
+from phalanx_worker import stray_directories, strays
 from phalanx_worker.strays import Seen, Stray, end, find_strays, look
 from tests.worker.daemons import TOKEN, until
 
@@ -168,10 +168,11 @@ def test_the_program_prints_one_line(monkeypatch: pytest.MonkeyPatch, capsys: py
     lonely = [INIT, python(20, 1, DAEMON, user=os.getuid())]
     monkeypatch.setattr(strays, "look", lambda: lonely)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(stray_directories, "find", lambda places: [])
     assert strays.main(["--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     expected = {"pid": 20, "kind": "daemon", "processes": 1, "started": 20.0, "stopped": False}
-    assert printed == {"strays": [expected], "removed": []}
+    assert printed == {"strays": [expected], "removed": [], "directories": 0, "directories_removed": 0}
     monkeypatch.setattr(strays, "end", lambda strays: [])
     assert strays.main(["--clean", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"] == [20]

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import psutil
 
+from phalanx_worker import stray_directories
+
 SECOND_LOOK = 3.0
 """Seconds between the two looks."""
 GRACE = 3.0
@@ -219,17 +221,26 @@ def _remove(directory: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Find strays, with ``--clean`` end them, and print both; exit code 1 where one could not be ended."""
+    """Find strays and left-over directories, with ``--clean`` end or remove them; exit code 1 where one could not be ended."""
     parser = argparse.ArgumentParser(prog="python -m phalanx_worker.strays", description="Left-over workers of this user.")
     parser.add_argument("--clean", action="store_true", help="end them")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
+    parser.add_argument("--place", action="append", default=[], help="where else workers make their private directories")
     given = parser.parse_args(arguments)
     strays = confirmed(os.getuid())
     left = end(strays) if given.clean else [stray.pid for stray in strays]
     removed = [stray.pid for stray in strays if stray.pid not in left]
+    directories = stray_directories.find(stray_directories.places(given.place))
+    cleared = stray_directories.remove(directories) if given.clean else []
     if given.json:
-        print("\n" + json.dumps({"strays": [dataclasses.asdict(stray) for stray in strays], "removed": removed}), flush=True)
+        report = {
+            "strays": [dataclasses.asdict(stray) for stray in strays], "removed": removed,
+            "directories": len(directories), "directories_removed": len(cleared),
+        }  # fmt: skip
+        print("\n" + json.dumps(report), flush=True)
     else:
+        for directory in directories:
+            print(f"{directory}: {'removed' if directory in cleared else 'left over'}")
         for stray in strays:
             state = "removed" if stray.pid in removed else "stopped" if stray.stopped else "there"
             print(f"{stray.kind} {stray.pid}, {stray.processes} processes: {state}")

@@ -25,8 +25,8 @@ def doctor(file: File, clean: Clean = False, as_json: options.StatusJson = False
 
     found = examine_group(file, clean=clean, tell=lambda text: note(text, quiet or as_json))
     text = examination_summary(found, shutil.get_terminal_size((110, 24)).columns)
-    if any(finding.strays.left for finding in found.findings):
-        text += f"\n\nLeft-over workers can be ended: phalanx doctor {shlex.quote(str(file))} --clean"
+    if not all(finding.strays.clean for finding in found.findings):
+        text += f"\n\nWhat is left over of workers can be ended and removed: phalanx doctor {shlex.quote(str(file))} --clean"
     print_result(examination_document(found), text, as_json)
     if not found.can_join:
         raise typer.Exit(CANNOT_JOIN)
