@@ -1,16 +1,21 @@
 """Which directories are left over, and that nobody loses one that is in use."""
 
 import contextlib
+import json
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from phalanx_worker.housing import SOCKET, Housing
 from phalanx_worker.stray_directories import find, places, remove
+from tests.worker.daemons import TOKEN
 
 NAME = "phalanx-" + "0a" * 16
 LATER = 3600.0
@@ -74,3 +79,23 @@ def test_places_are_those_of_workers(place: Path, monkeypatch: pytest.MonkeyPatc
     assert places([str(place), "/var/tmp"])[0] == place.resolve()
     assert {Path("/tmp").resolve(), Path("/var/tmp").resolve()} <= set(places(["/var/tmp"]))
     assert find([place / "none"]) == []
+
+
+def test_a_worker_and_its_supervisor_that_are_both_killed(place: Path) -> None:
+    own = place / NAME
+    command = [sys.executable, "-P", "-m", "phalanx_worker.supervisor", "--directory", str(own)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as supervisor:
+        assert supervisor.stdin is not None and supervisor.stdout is not None
+        supervisor.stdin.write(json.dumps({"token": TOKEN, "lease": 60}).encode() + b"\n")
+        supervisor.stdin.flush()
+        assert supervisor.stdout.readline() == b"\n"
+        ready = json.loads(supervisor.stdout.readline())
+        worker = psutil.Process(ready["pid"])
+        family = [worker, *worker.children(recursive=True)]
+        assert find([place], later(own)) == []
+        supervisor.kill()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, 30)
+    assert remove(find([place], later(own))) == [own]
