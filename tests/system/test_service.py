@@ -244,6 +244,9 @@ def test_a_job_survives_its_client_and_its_service(mortal: Service) -> None:
         assert job.resume().status().state in ("QUEUED", "RUNNING")
         wait_for(lambda: job.status().attempts == 2, "it was not resumed")
         job.cancel()
+        events = job.events()
+        assert events == phalanx.job(folder / job.id).events() and len(events) == job.status().events
+        assert (events[0].kind, events[-1].kind) == ("started", "cancelled")
 
 
 def test_requests_that_no_client_of_ours_sends(service: Service) -> None:
