@@ -3,6 +3,7 @@
 A contender is a module that prints one JSON line (``peers/line.py``). Whatever it leaves behind is ended and counted.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -72,10 +73,11 @@ def run(contender: Contender, *, case: str, number: int, python: str) -> Sample:
     command = [python, "-m", f"benchmarks.peers.{contender.module}", *contender.arguments]
     with _own_folder() as folder, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         environment = os.environ | _QUIET | {"TMPDIR": folder} | dict(contender.environment)
+        before = set(psutil.Process().children(recursive=True))
         began = time.perf_counter()
         code = _finish(_start(command, environment, out, err), contender.deadline)
         whole = time.perf_counter() - began
-        left = _end_leftovers()
+        left = _end_leftovers(before)
         lines, words = _read(out), _read(err)
     result = _result(lines)
     if code != 0 or result is None:
@@ -135,11 +137,13 @@ def _finish(process: subprocess.Popen[bytes], deadline: timedelta) -> int | None
             process.wait()
 
 
-def _end_leftovers() -> int:
-    """End every process that descends from this one; how many there were. What is about to end by itself gets 2 s."""
-    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=2)
+def _end_leftovers(before: set[psutil.Process]) -> int:
+    """End every descendant that was not there ``before``; how many there were. What is about to end by itself gets 2 s."""
+    fresh = [process for process in psutil.Process().children(recursive=True) if process not in before]
+    _, left = psutil.wait_procs(fresh, timeout=2)
     for process in left:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     psutil.wait_procs(left, timeout=10)
     return len(left)
 

@@ -61,9 +61,8 @@ class Embedded:
         self._coordinator: Coordinator | None = None
         self._thread: threading.Thread | None = None
         self._pid = 0
-        self._under_way: set[Future[Any]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
-        """The same work on the loop, where a cancelled one may take a while to end."""
+        """The work under way; a cancelled one may take a while to end."""
         self._inherited: list[object] = []
         """What a fork copied of the parent's: dropping a copied gRPC channel would wait for ever for a thread left behind."""
         self.log: LogSink | None = None
@@ -76,13 +75,11 @@ class Embedded:
         loop, coordinator = self._ensure()
         self._refuse_listener("start other work")
         future = asyncio.run_coroutine_threadsafe(self._noted(work, coordinator), loop)
-        self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
         try:
             return self._wait(future)
         except KeyboardInterrupt:
             future.cancel()
-            self._settle(loop, coordinator)
+            self._settle(loop, coordinator, everything=False)
             raise
         except CancelledError:
             raise Cancelled("the work was cancelled; everything it started has ended") from None
@@ -96,10 +93,16 @@ class Embedded:
         finally:
             self._tasks.discard(task)
 
-    def _settle(self, loop: asyncio.AbstractEventLoop, coordinator: Coordinator) -> None:
-        """Wait until what was cancelled has ended, whether it held the coordinator or not, and end the engines."""
+    def _settle(self, loop: asyncio.AbstractEventLoop, coordinator: Coordinator, *, everything: bool) -> None:
+        """Wait until what was cancelled has ended, whether it held the coordinator or not, and end the engines.
+
+        ``everything`` cancels what is under way first: on the loop, where all that was handed over before has begun.
+        """
 
         async def settle() -> None:
+            if everything:
+                for task in self._tasks:
+                    task.cancel()
             ending = [task for task in self._tasks if task.cancelling()]
             if ending:
                 await asyncio.wait(ending)
@@ -137,7 +140,7 @@ class Embedded:
         if self._loop is not None:
             self._inherited += [self._loop, self._coordinator]
         self._pid = os.getpid()
-        self._under_way, self._tasks = set(), set()
+        self._tasks = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="phalanx-coordinator", daemon=True)
         self._thread.start()
@@ -157,9 +160,7 @@ class Embedded:
             self._loop = self._coordinator = self._thread = None
         if loop is None or coordinator is None:
             return
-        for future in list(self._under_way):
-            future.cancel()
-        self._settle(loop, coordinator)
+        self._settle(loop, coordinator, everything=True)
         loop.call_soon_threadsafe(loop.stop)
         if thread is not None:
             thread.join(CLOSING)

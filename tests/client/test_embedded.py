@@ -1,6 +1,7 @@
 """The coordinator's thread: what happens to those who wait when it is closed, and who may close it. No engine is started."""
 
 import asyncio
+import contextlib
 import os
 import threading
 import weakref
@@ -97,3 +98,19 @@ def test_a_forked_child_leaves_what_its_parent_started_alone(embedded: Embedded,
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
     loop.close()
+
+
+def test_closing_cancels_what_was_handed_over_a_moment_ago(embedded: Embedded) -> None:
+    """The work is there before the one that waits for it has noted so, and is cancelled all the same."""
+    for _ in range(20):
+        begun, ended = threading.Event(), threading.Event()
+
+        def work(begun: threading.Event = begun, ended: threading.Event = ended) -> None:
+            with contextlib.suppress(Cancelled):
+                embedded.run(lambda coordinator: forever(begun, coordinator))
+            ended.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        assert begun.wait(10)
+        embedded.close()
+        assert ended.wait(10)

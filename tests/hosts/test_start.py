@@ -31,6 +31,7 @@ def test_a_forward_carries_the_calls(lab: Lab) -> None:
     assert (route, found.self_test) == ("forward", "passed")
 
 
+NAMED_LIKE_MODULES = ("json.py", "asyncio.py", "numpy.py")
 NO_SOCKETS = [{"AllowStreamLocalForwarding": "no"}, {"DisableForwarding": "yes"}]
 
 
@@ -57,15 +58,15 @@ def test_noise_before_the_first_word_is_passed_over(apart: Lab, settings: dict[s
         "echo 'Welcome to alpha!'; echo '{\"ready\": 0'; echo oops >&2; export http_proxy=http://198.18.0.1:1\n"
         "for n in {1..3000}; do printf %0700d, $n; done; printf '\\033]0;%s\\007' alpha\n"
     )
-    for name in ("json.py", "asyncio.py", "numpy.py"):
+    for name in NAMED_LIKE_MODULES:
         (home / name).write_text("raise SystemExit('a file in the home')\n")
     try:
         with apart.server("alpha", Banner=str(banner), **settings) as there:
             route, found = with_worker(apart.record("alpha", *there), look)
         assert (route, found.self_test) == (expected, "passed")
     finally:
-        for file in home.iterdir():
-            file.unlink()
+        for name in (".bashrc", *NAMED_LIKE_MODULES):
+            (home / name).unlink()
 
 
 @pytest.mark.slow

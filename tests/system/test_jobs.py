@@ -67,6 +67,8 @@ def job(tmp_path: Path) -> Iterator[Path]:
                 process.kill()
 
 
+# The fork only becomes a shell; what else this process has loaded, and in how many threads, is no matter.
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning")
 def test_a_job_outlives_its_terminal_and_a_cancel_is_proved(job: Path) -> None:
     shell, terminal = pty.fork()
     if shell == 0:  # pragma: no cover
