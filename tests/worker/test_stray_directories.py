@@ -93,6 +93,7 @@ def test_a_worker_and_its_supervisor_that_are_both_killed(place: Path) -> None:
         worker = psutil.Process(ready["pid"])
         family = [worker, *worker.children(recursive=True)]
         assert find([place], later(own)) == []
+        worker.suspend()  # or it would see its supervisor go, and clear up before its own turn comes
         supervisor.kill()
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
