@@ -47,13 +47,15 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _service(folder: str) -> "Iterator[phalanx.connection.Client]":
-    command = [sys.executable, "-m", "phalanx", "serve", "--directory", folder, "--socket", f"{folder}/jobs/s"]
+    command = [sys.executable, "-m", "phalanx", "serve", "--directory", folder, "--socket", f"{folder}/jobs/s", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        socket = json.loads(process.stdout.readline())["socket"]
-        with phalanx.connect(socket) as client:
-            yield client
-        process.terminate()
+        try:
+            socket = json.loads(process.stdout.readline())["socket"]
+            with phalanx.connect(socket) as client:
+                yield client
+        finally:
+            process.terminate()
 
 
 def _time(call: Callable[[], object]) -> float:
