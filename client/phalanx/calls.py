@@ -21,7 +21,6 @@ from phalanx_proto.v1 import coordinator_service_pb2_grpc as stubs
 if TYPE_CHECKING:
     from phalanx.tunnel import Tunnel
 
-ERROR_KEY = "phalanx-error-bin"
 SOON, LATER = 30.0, 600.0
 """Seconds for what is answered from memory and disk, and for what computes, copies or waits for an end."""
 PATIENCE, RETRY = 30.0, 0.5
@@ -64,9 +63,9 @@ class Calls:
             raise self._translated(error) from None
 
     def _translated(self, error: Any) -> PhalanxError:
-        for key, value in error.trailing_metadata() or ():
-            if key == ERROR_KEY and isinstance(value, bytes):
-                return errors.from_wire(value)
+        found = errors.carried(error.trailing_metadata())
+        if found is not None:
+            return found
         if error.code() == grpc.StatusCode.UNAVAILABLE:
             lost = None if self._tunnel is None else self._tunnel.why_lost()
             return lost or Unavailable(

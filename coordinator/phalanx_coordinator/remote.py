@@ -21,7 +21,6 @@ from phalanx_proto.v1 import worker_service_pb2 as messages
 
 aio: Any = grpc.aio
 """Untyped: the published stubs of grpc.aio are incomplete."""
-ERROR_KEY = "phalanx-error-bin"
 NEWS = 2.0
 """Seconds within which the news of a process's end follows the failure of its calls."""
 OPTIONS = (
@@ -83,10 +82,9 @@ class RemoteWorker:
 
     async def _translated(self, error: Any) -> PhalanxError:
         """Our own error, with the worker's name; if the process went, what is known of its end."""
-        for key, value in error.trailing_metadata() or ():
-            if key == ERROR_KEY and isinstance(value, bytes):
-                found = errors.from_wire(value)
-                return type(found)(f"worker {self.name}: {found.message}", **found.details)
+        found = errors.carried(error.trailing_metadata())
+        if found is not None:
+            return errors.told_by(f"worker {self.name}", found)
         # nothing of ours came with it, so the connection may have gone with the process, whatever the status says
         done, _ = await asyncio.wait({self.process.lost}, timeout=NEWS)
         if done and not self.process.lost.cancelled():

@@ -30,7 +30,6 @@ from phalanx_proto.v1 import coordinator_service_pb2_grpc as stubs
 
 Context = Any
 Method = TypeVar("Method", bound=Callable[..., Any])
-ERROR_KEY = "phalanx-error-bin"
 NAME = "phalanx_proto.v1.CoordinatorService"
 WATCH_EVERY = 0.1
 """Seconds between two looks at a job that is watched."""
@@ -51,7 +50,7 @@ async def refuse(context: Context, error: PhalanxError) -> NoReturn:
     if error.private:
         print(error.private, file=sys.stderr, flush=True)
     code = grpc.StatusCode[errors.status_of(error)]
-    await context.abort(code, error.message[:2000], trailing_metadata=((ERROR_KEY, errors.to_wire(error)),))
+    await context.abort(code, error.message[: errors.LONGEST_STATUS], trailing_metadata=errors.trailing(error))
     raise AssertionError("abort returned")
 
 

@@ -7,8 +7,15 @@ their details (``to_wire`` / ``from_wire``); the gRPC status is chosen by ``stat
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
+
+METADATA_KEY = "phalanx-error-bin"
+"""Where a failed call carries the error, in its trailing metadata."""
+LONGEST_WIRE = 6000
+"""Bytes of it: gRPC drops the metadata of a call from 8 KiB on, and with it the status."""
+LONGEST_STATUS = 400
+"""Characters of a message that go into the status itself, which counts as metadata too."""
 
 
 class PhalanxError(Exception):
@@ -48,7 +55,7 @@ class InvalidExperiment(InvalidRequest):
     @property
     def problems(self) -> list[str]:
         """Each fault, one sentence."""
-        return list(self.details["problems"])
+        return list(self.details.get("problems", [self.message]))
 
 
 class InvalidCluster(InvalidExperiment):
@@ -205,6 +212,27 @@ def from_wire(data: bytes) -> PhalanxError:
     error = kind.__new__(kind)
     PhalanxError.__init__(error, message, **details)
     return error
+
+
+def trailing(error: PhalanxError) -> tuple[tuple[str, bytes]]:
+    """The trailing metadata of a failed call; what is too long for it comes shortened, without its details."""
+    data = to_wire(error)
+    if len(data) > LONGEST_WIRE:
+        short = error.message.encode()[: LONGEST_WIRE // 8].decode(errors="ignore") + " … (shortened)"
+        data = json.dumps({"error": type(error).__name__, "message": short, "details": {}}).encode()
+    return ((METADATA_KEY, data),)
+
+
+def carried(metadata: Iterable[tuple[str, str | bytes]] | None) -> PhalanxError | None:
+    """The error in a failed call's trailing metadata; None where none of ours is there."""
+    return next((from_wire(value) for key, value in metadata or () if key == METADATA_KEY and isinstance(value, bytes)), None)
+
+
+def told_by(who: str, error: PhalanxError) -> PhalanxError:
+    """The same error with the name of who told it before its message."""
+    found = type(error).__new__(type(error))
+    PhalanxError.__init__(found, f"{who}: {error.message}", **error.details)
+    return found
 
 
 def status_of(error: PhalanxError) -> str:

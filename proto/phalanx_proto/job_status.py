@@ -21,7 +21,6 @@ WAITING = "waiting"
 """The phase of a job in the queue of a service; if that service goes, the next one takes the job up."""
 ENDED: tuple[State, ...] = ("COMPLETE", "FAILED", "CANCELLED")
 """Nobody works on it, and nobody claims to."""
-RESUMABLE: tuple[State, ...] = ("FAILED", "CANCELLED", "COORDINATOR_OFFLINE")
 
 
 @dataclass(frozen=True, kw_only=True)

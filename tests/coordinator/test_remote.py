@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 from phalanx_coordinator import remote
-from phalanx_coordinator.remote import ERROR_KEY, RemoteWorker
+from phalanx_coordinator.remote import RemoteWorker
 from phalanx_coordinator.timing import Deadlines
 from phalanx_proto import errors
-from phalanx_proto.errors import CorruptData, OutOfTime, PhalanxError, StaleIncarnation, Unauthorized, WorkerLost
+from phalanx_proto.errors import METADATA_KEY, CorruptData, OutOfTime, PhalanxError, StaleIncarnation, Unauthorized, WorkerLost
 
 GONE = WorkerLost("worker b was ended by SIGKILL", worker="b")
 
@@ -48,7 +48,7 @@ def test_a_worker_that_went_is_the_reason_whatever_the_status_says(code: str) ->
 
 def test_what_the_worker_said_itself_comes_first() -> None:
     said = errors.to_wire(StaleIncarnation("this is incarnation 2, not 1", wanted=2))
-    found = translated(grpc.StatusCode.ABORTED, ((ERROR_KEY, said),), lost=GONE)
+    found = translated(grpc.StatusCode.ABORTED, ((METADATA_KEY, said),), lost=GONE)
     assert isinstance(found, StaleIncarnation)
     assert found.message == "worker b: this is incarnation 2, not 1"
     assert found.details == {"wanted": 2}

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from phalanx_coordinator.admission import Comparison
 from phalanx_coordinator.cluster_record import WorkerRecord
 from phalanx_coordinator.placement import Placement
-from phalanx_coordinator.remote import ERROR_KEY, RemoteWorker, aio
+from phalanx_coordinator.remote import RemoteWorker, aio
 from phalanx_coordinator.timing import Deadlines
 from phalanx_proto import errors, reduction, tensors, wire
-from phalanx_proto.errors import AdmissionRefused, EngineFailed, PhalanxError, Unavailable, WorkerLost
+from phalanx_proto.errors import METADATA_KEY, AdmissionRefused, EngineFailed, PhalanxError, Unavailable, WorkerLost
 from phalanx_proto.experiment import Sizes
 from phalanx_proto.receipt import Receipt
 from phalanx_proto.schedule import Schedule
@@ -320,7 +320,7 @@ class Stream:
             case "cut":
                 self._break(grpc.StatusCode.UNAVAILABLE)
             case "engine":
-                self._break(grpc.StatusCode.INTERNAL, ((ERROR_KEY, errors.to_wire(EngineFailed("the engine ended"))),))
+                self._break(grpc.StatusCode.INTERNAL, ((METADATA_KEY, errors.to_wire(EngineFailed("the engine ended"))),))
 
     def _break(self, code: grpc.StatusCode, metadata: tuple[tuple[str, bytes], ...] = ()) -> None:
         self._error = aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*metadata), "broken")

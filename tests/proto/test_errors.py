@@ -42,3 +42,23 @@ def test_a_peer_cannot_put_words_into_the_private_part() -> None:
 def test_a_copy_between_own_processes_keeps_it() -> None:
     back = pickle.loads(pickle.dumps(WorkerLost("m", private=SECRET)))
     assert (back.message, back.private) == ("m", SECRET)
+
+
+def test_what_a_call_carries_comes_back() -> None:
+    sent = InvalidExperiment(["one", "two"])
+    found = errors.carried([("other", "x"), *errors.trailing(sent)])
+    assert isinstance(found, InvalidExperiment) and found.problems == ["one", "two"]
+    assert errors.carried([("other", b"x")]) is None and errors.carried(None) is None
+
+
+def test_what_is_too_long_for_a_call_is_shortened_and_keeps_its_kind() -> None:
+    ((_, data),) = errors.trailing(InvalidExperiment(["π" * 9000, "two"]))
+    found = errors.from_wire(data)
+    assert len(data) <= errors.LONGEST_WIRE
+    assert isinstance(found, InvalidExperiment) and found.message.endswith("(shortened)")
+
+
+def test_any_kind_can_be_told_by_a_worker() -> None:
+    rows = [{"worker": "a", "field": "jax", "wanted": "1", "found": "2"}]
+    told = errors.told_by("worker a", AdmissionRefused(rows))
+    assert isinstance(told, AdmissionRefused) and told.message.startswith("worker a: ") and told.details["rows"] == rows

@@ -26,7 +26,6 @@ from phalanx_worker.state import ArrayType, RunOpening, WorkerState
 
 Context = Any
 Method = TypeVar("Method", bound=Callable[..., Any])
-ERROR_KEY = "phalanx-error-bin"
 OPTIONS = (
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.max_send_message_length", 16 << 20),
@@ -44,7 +43,7 @@ async def refuse(context: Context, error: PhalanxError) -> NoReturn:
     if error.private:
         print(error.private, file=sys.stderr, flush=True)
     code = grpc.StatusCode[errors.status_of(error)]
-    await context.abort(code, error.message, trailing_metadata=((ERROR_KEY, errors.to_wire(error)),))
+    await context.abort(code, error.message[: errors.LONGEST_STATUS], trailing_metadata=errors.trailing(error))
     raise AssertionError("abort returned")
 
 
