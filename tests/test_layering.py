@@ -37,6 +37,12 @@ ALLOWED = {
 # The embedded default is the one module of the client that knows the coordinator.
 ALLOWED_IN_MODULE = {"phalanx.embedded": ("phalanx_coordinator",)}
 
+# Inside the coordinator: each package, or module beside them, knows only those before it.
+COORDINATOR = (
+    "cancellation", "engines_here", "waiting", "cluster", "ssh", "members", "doctor", "enroll", "checkpoints", "lockstep",
+    "runs", "job_directory", "session", "jobs", "service",
+)  # fmt: skip
+
 FAMILIES = {
     "grpc": ("grpc", "grpc_health", "grpc_reflection", "grpc_status"),
     "jax": ("jax", "jaxlib", "optax"),
@@ -122,6 +128,14 @@ def forbidden_imports(module: str, text: str) -> list[str]:
     ]
 
 
+def upward_imports(module: str, text: str) -> list[str]:
+    """Imports inside the coordinator that go from a package to one that comes after it."""
+    part = module.split(".")[1]
+    found = (name.split(".") for names in imports(module, text) for name in names)
+    known = {name[1] for name in found if name[0] == "phalanx_coordinator" and len(name) > 1} & set(COORDINATOR)
+    return [f"{module} imports {other}" for other in known if COORDINATOR.index(other) > COORDINATOR.index(part)]
+
+
 def families(module: str, text: str) -> set[str]:
     """Which of gRPC and JAX a module imports; generated service code counts as gRPC."""
     names = [name for group in imports(module, text) for name in group]
@@ -149,6 +163,13 @@ def test_every_package_is_seen(package: str) -> None:
 
 def test_imports_follow_the_layers() -> None:
     assert [fault for module, text in package_sources().items() for fault in forbidden_imports(module, text)] == []
+
+
+def test_imports_in_the_coordinator_go_down() -> None:
+    inside = {name: text for name, text in package_sources().items() if name.startswith("phalanx_coordinator.")}
+    del inside["phalanx_coordinator.__init__"]
+    assert {name.split(".")[1] for name in inside} == set(COORDINATOR)
+    assert [fault for name, text in inside.items() for fault in upward_imports(name, text)] == []
 
 
 def test_a_module_imports_grpc_or_jax() -> None:
@@ -182,15 +203,15 @@ def test_the_client_is_thin() -> None:
     [
         ("phalanx_proto.order", "import phalanx_worker"),
         ("phalanx_proto.order", "from phalanx import fit"),
-        ("phalanx_worker.engine", "import phalanx_coordinator.fit"),
-        ("phalanx_worker.engine", "def f():\n    from phalanx_coordinator import fit"),
-        ("phalanx_coordinator.fit", "import phalanx_worker"),
-        ("phalanx_coordinator.fit", "from phalanx_worker import engine"),
-        ("phalanx_coordinator.fit", "from phalanx_worker.engine import Engine"),
-        ("phalanx_coordinator.fit", "import phalanx_worker.pools"),
-        ("phalanx_coordinator.fit", "import importlib\nimportlib.import_module('phalanx_worker.engine')"),
+        ("phalanx_worker.engine", "import phalanx_coordinator.runs"),
+        ("phalanx_worker.engine", "def f():\n    from phalanx_coordinator.runs import fit"),
+        ("phalanx_coordinator.runs.fit", "import phalanx_worker"),
+        ("phalanx_coordinator.runs.fit", "from phalanx_worker import engine"),
+        ("phalanx_coordinator.runs.fit", "from phalanx_worker.engine import Engine"),
+        ("phalanx_coordinator.runs.fit", "import phalanx_worker.pools"),
+        ("phalanx_coordinator.runs.fit", "import importlib\nimportlib.import_module('phalanx_worker.engine')"),
         ("phalanx.api", "import phalanx_coordinator"),
-        ("phalanx.api", "if TYPE_CHECKING:\n    from phalanx_coordinator.fit import Fit"),
+        ("phalanx.api", "if TYPE_CHECKING:\n    from phalanx_coordinator.runs.fit import Fit"),
         ("phalanx.embedded", "from phalanx_worker.pool import Pool"),
         ("phalanx.__init__", "__import__('phalanx_coordinator')"),
         ("phalanx.data.arrays", "from .. import api\nfrom phalanx_worker import pool"),
@@ -205,14 +226,28 @@ def test_a_forbidden_import_is_found(module: str, text: str) -> None:
     [
         ("phalanx_proto.order", "import numpy\nfrom . import philox\nfrom .philox import words"),
         ("phalanx_worker.engine", "from phalanx_proto import reduction\nfrom phalanx_worker.lowering import lower"),
-        ("phalanx_coordinator.fit", "from phalanx_worker import pool, inventory"),
-        ("phalanx_coordinator.fit", "from phalanx_worker.pool import Pool\nimport phalanx_worker.inventory"),
-        ("phalanx.embedded", "from phalanx_coordinator.fit import fit"),
+        ("phalanx_coordinator.runs.fit", "from phalanx_worker import pool, inventory"),
+        ("phalanx_coordinator.runs.fit", "from phalanx_worker.pool import Pool\nimport phalanx_worker.inventory"),
+        ("phalanx.embedded", "from phalanx_coordinator.runs.fit import fit"),
         ("phalanx.__init__", "from .api import fit\nfrom phalanx.model import mlp"),
     ],
 )
 def test_an_allowed_import_is_not_a_fault(module: str, text: str) -> None:
     assert forbidden_imports(module, text) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "faults"),
+    [
+        ("phalanx_coordinator.ssh.relay", "from phalanx_coordinator.runs.fit import FitRun", 1),
+        ("phalanx_coordinator.ssh.relay", "def f():\n    from phalanx_coordinator import session", 1),
+        ("phalanx_coordinator.session", "import phalanx_coordinator.jobs.keeper", 1),
+        ("phalanx_coordinator.runs.fit", "from . import plan\nfrom ..ssh import command", 0),
+        ("phalanx_coordinator.jobs.keeper", "from phalanx_coordinator.session import Coordinator", 0),
+    ],
+)
+def test_an_upward_import_is_found(module: str, text: str, faults: int) -> None:
+    assert len(upward_imports(module, text)) == faults
 
 
 @pytest.mark.parametrize(

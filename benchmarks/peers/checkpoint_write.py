@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.line import emit
-from phalanx_coordinator.checkpoint import Checkpoint, Origin
-from phalanx_coordinator.checkpoint_files import PIECE
-from phalanx_coordinator.checkpoint_store import CheckpointStore
+from phalanx_coordinator.checkpoints.checkpoint import Checkpoint, Origin
+from phalanx_coordinator.checkpoints.files import PIECE
+from phalanx_coordinator.checkpoints.store import CheckpointStore
 
 Values = NDArray[np.float32]
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.peers.line import emit
-from phalanx_coordinator.ssh_command import Forward, ssh_command
+from phalanx_coordinator.ssh.command import Forward, ssh_command
 from tests.hosts.lab import open_lab
 
 FAR = """

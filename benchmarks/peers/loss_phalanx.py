@@ -12,8 +12,8 @@ import psutil
 import phalanx
 from benchmarks.peers import placements
 from benchmarks.peers.line import emit
-from phalanx_coordinator import fit as fit_module
-from phalanx_coordinator import membership
+from phalanx_coordinator.members import membership
+from phalanx_coordinator.runs import fit as fit_module
 from phalanx_proto.jobs import Event, Progress
 
 SEED = 42

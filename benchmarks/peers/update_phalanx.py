@@ -14,7 +14,7 @@ import numpy as np
 import phalanx
 from benchmarks.peers import placements
 from benchmarks.peers.line import emit
-from phalanx_coordinator.timing import UpdatePace
+from phalanx_coordinator.members.timing import UpdatePace
 
 CLASSES = 2
 SEED = 42

@@ -17,23 +17,24 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_coordinator import background, doctor_table, resuming
-from phalanx_coordinator.cancel_job import cancel as cancel
-from phalanx_coordinator.cluster import ClusterFile as ClusterFile
-from phalanx_coordinator.cluster import read_cluster as read_cluster
-from phalanx_coordinator.cluster_writing import group_text as group_text
-from phalanx_coordinator.doctor import examine
-from phalanx_coordinator.doctor_findings import Examination
+from phalanx_coordinator.cluster.private_files import create_private as create_private
+from phalanx_coordinator.cluster.reading import ClusterFile as ClusterFile
+from phalanx_coordinator.cluster.reading import read_cluster as read_cluster
+from phalanx_coordinator.cluster.writing import group_text as group_text
+from phalanx_coordinator.doctor import table as doctor_table
+from phalanx_coordinator.doctor.examine import examine
 from phalanx_coordinator.engines_here import require_engines
-from phalanx_coordinator.enroll import Enrolled as Enrolled
-from phalanx_coordinator.enroll import Removed as Removed
-from phalanx_coordinator.enroll import enroll
-from phalanx_coordinator.enroll import remove as remove_enrolled
-from phalanx_coordinator.enroll_plan import Enrolment as Enrolment
-from phalanx_coordinator.private_files import create_private as create_private
+from phalanx_coordinator.enroll.enroll import Enrolled as Enrolled
+from phalanx_coordinator.enroll.enroll import Removed as Removed
+from phalanx_coordinator.enroll.enroll import enroll
+from phalanx_coordinator.enroll.enroll import remove as remove_enrolled
+from phalanx_coordinator.enroll.plan import Enrolment as Enrolment
+from phalanx_coordinator.jobs import background, resuming
+from phalanx_coordinator.jobs.cancel import cancel as cancel
+from phalanx_coordinator.members.findings import Examination
+from phalanx_coordinator.members.timing import Deadlines
 from phalanx_coordinator.session import Coordinator, LogSink
 from phalanx_coordinator.session import Inventory as Inventory
-from phalanx_coordinator.timing import Deadlines
 from phalanx_proto.errors import Cancelled, InvalidRequest
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import Rows

@@ -15,22 +15,22 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_coordinator import checks, manifest, position
 from phalanx_coordinator.cancellation import unless_asked
-from phalanx_coordinator.checkpoint import Checkpoint
-from phalanx_coordinator.checkpoint_policy import CheckpointPolicy
-from phalanx_coordinator.checkpoint_store import CheckpointStore
-from phalanx_coordinator.checkpoint_writer import CheckpointWriter
+from phalanx_coordinator.checkpoints.checkpoint import Checkpoint
+from phalanx_coordinator.checkpoints.policy import CheckpointPolicy
+from phalanx_coordinator.checkpoints.store import CheckpointStore
+from phalanx_coordinator.checkpoints.writer import CheckpointWriter
 from phalanx_coordinator.engines_here import require_engines
-from phalanx_coordinator.fit import FitRun
-from phalanx_coordinator.job_directory import JobDirectory
-from phalanx_coordinator.members import RemoteMembers
-from phalanx_coordinator.placement import Placement, place
-from phalanx_coordinator.plan import plan_fit
-from phalanx_coordinator.resumption import NOTHING, Resumption, Wanted, resume_from
-from phalanx_coordinator.scoring import predict_rows, score_rows
-from phalanx_coordinator.simulate import SimulationRun, plan_simulation
-from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.job_directory.directory import JobDirectory
+from phalanx_coordinator.members.placement import Placement, place
+from phalanx_coordinator.members.remote_members import RemoteMembers
+from phalanx_coordinator.members.timing import Deadlines
+from phalanx_coordinator.runs import checks, manifest, position
+from phalanx_coordinator.runs.fit import FitRun
+from phalanx_coordinator.runs.plan import plan_fit
+from phalanx_coordinator.runs.resumption import NOTHING, Resumption, Wanted, resume_from
+from phalanx_coordinator.runs.scoring import predict_rows, score_rows
+from phalanx_coordinator.runs.simulation import SimulationRun, plan_simulation
 from phalanx_proto.errors import NonFinite, PhalanxError
 from phalanx_proto.execution import Cluster, Device, Execution
 from phalanx_proto.experiment import Rows

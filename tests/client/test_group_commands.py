@@ -9,10 +9,10 @@ from typer.testing import CliRunner, Result
 
 from phalanx import embedded
 from phalanx.cli import app
-from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.doctor_findings import Examination, Expected, Finding, StrayReport, StrayWorker
-from phalanx_coordinator.enroll import Enrolled, Removed
-from phalanx_coordinator.enroll_plan import Enrolment
+from phalanx_coordinator.cluster.record import WorkerRecord
+from phalanx_coordinator.enroll.enroll import Enrolled, Removed
+from phalanx_coordinator.enroll.plan import Enrolment
+from phalanx_coordinator.members.findings import Examination, Expected, Finding, StrayReport, StrayWorker
 from phalanx_proto.errors import InvalidCluster, PhalanxError, Unavailable
 
 TEXT = "ANER_CLUSTER 2\nprecision Float32\nlaptop local - - 2 cpu\natlas ssh me@secret /opt/p/bin/python 1 cuda 2\n"

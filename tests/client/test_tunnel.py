@@ -8,7 +8,7 @@ import pytest
 
 import phalanx
 from phalanx import tunnel
-from phalanx_coordinator import enroll_plan
+from phalanx_coordinator.enroll import plan as enroll_plan
 from phalanx_proto.errors import InvalidRequest, Unavailable
 
 

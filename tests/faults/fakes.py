@@ -12,11 +12,11 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_coordinator.admission import Comparison
-from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.placement import Placement
-from phalanx_coordinator.remote import RemoteWorker, aio
-from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.cluster.record import WorkerRecord
+from phalanx_coordinator.members.admission import Comparison
+from phalanx_coordinator.members.placement import Placement
+from phalanx_coordinator.members.remote_worker import RemoteWorker, aio
+from phalanx_coordinator.members.timing import Deadlines
 from phalanx_proto import errors, reduction, tensors, wire
 from phalanx_proto.errors import METADATA_KEY, AdmissionRefused, EngineFailed, PhalanxError, Unavailable, WorkerLost
 from phalanx_proto.experiment import Sizes

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from phalanx_coordinator.launch import WorkerProcess
-from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.members.launch import WorkerProcess
+from phalanx_coordinator.members.remote_worker import RemoteWorker
 from phalanx_proto import wire
 from tests.faults.proxy import Proxy
 from tests.faults.schedules import Fault, Phase

@@ -16,10 +16,10 @@ import pytest
 import phalanx
 from phalanx import embedded
 from phalanx.results import Fitted
-from phalanx_coordinator import fit as fit_module
-from phalanx_coordinator.job_directory import JobDirectory
+from phalanx_coordinator.job_directory.directory import JobDirectory
+from phalanx_coordinator.members.timing import Backoff, Deadlines
+from phalanx_coordinator.runs import fit as fit_module
 from phalanx_coordinator.session import Coordinator
-from phalanx_coordinator.timing import Backoff, Deadlines
 from phalanx_proto.errors import WorkerLost
 from phalanx_proto.execution import Cluster, Execution
 from phalanx_proto.jobs import Event, Progress

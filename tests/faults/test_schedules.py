@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx_coordinator import membership
-from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.group import GroupRun, Stopped
-from phalanx_coordinator.instructions import Member as GroupMember
-from phalanx_coordinator.instructions import Tell
-from phalanx_coordinator.lockstep import Lockstep
-from phalanx_coordinator.membership import Membership
-from phalanx_coordinator.node_area import buffers_in_reserve, buffers_needed
-from phalanx_coordinator.placement import Placement
-from phalanx_coordinator.timing import Deadlines, UpdatePace
+from phalanx_coordinator.cluster.record import WorkerRecord
+from phalanx_coordinator.lockstep.group_run import GroupRun, Stopped
+from phalanx_coordinator.lockstep.instructions import Member as GroupMember
+from phalanx_coordinator.lockstep.instructions import Tell
+from phalanx_coordinator.lockstep.machine import Lockstep
+from phalanx_coordinator.lockstep.node_area import buffers_in_reserve, buffers_needed
+from phalanx_coordinator.members import membership
+from phalanx_coordinator.members.membership import Membership
+from phalanx_coordinator.members.placement import Placement
+from phalanx_coordinator.members.timing import Deadlines, UpdatePace
 from phalanx_proto import tensors
 from phalanx_proto.errors import Unavailable, WorkerLost
 from phalanx_proto.jobs import Event

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.cluster.record import WorkerRecord
 from tests.hosts import machines
 from tests.hosts.machines import Machine
 

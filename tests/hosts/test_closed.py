@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from phalanx_coordinator.launch import WorkerProcess
-from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.members.launch import WorkerProcess
+from phalanx_coordinator.members.remote_worker import RemoteWorker
 from tests.hosts.lab import Host, Lab
 from tests.hosts.machines import UIDS
 from tests.hosts.workers import DEADLINES, shake, with_worker

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from phalanx_coordinator.cluster import parse_cluster
-from phalanx_coordinator.launch import WorkerProcess
-from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.cluster.reading import parse_cluster
+from phalanx_coordinator.members.launch import WorkerProcess
+from phalanx_coordinator.members.remote_worker import RemoteWorker
 from tests.hosts.lab import Lab
 from tests.hosts.workers import shake, with_worker
 

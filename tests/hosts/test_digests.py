@@ -10,7 +10,7 @@ import pytest
 
 import phalanx
 from phalanx.results import Fitted
-from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.cluster.record import WorkerRecord
 from phalanx_proto.execution import Cluster, Execution
 from phalanx_proto.experiment import DType
 from tests.hosts.lab import Lab

@@ -9,14 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from phalanx_coordinator import doctor
-from phalanx_coordinator.cluster import ClusterFile
-from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.doctor_findings import Examination, StrayReport
-from phalanx_coordinator.doctor_strays import look_for_strays
-from phalanx_coordinator.doctor_table import document, stage, summary
-from phalanx_coordinator.launch import WorkerProcess
-from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.cluster.reading import ClusterFile
+from phalanx_coordinator.cluster.record import WorkerRecord
+from phalanx_coordinator.doctor import examine as doctor
+from phalanx_coordinator.doctor.strays import look_for_strays
+from phalanx_coordinator.doctor.table import document, stage, summary
+from phalanx_coordinator.members.findings import Examination, StrayReport
+from phalanx_coordinator.members.launch import WorkerProcess
+from phalanx_coordinator.members.remote_worker import RemoteWorker
 from phalanx_worker.inventory import inventory
 from tests.hosts.lab import Lab, free_port
 from tests.hosts.workers import DEADLINES, with_worker

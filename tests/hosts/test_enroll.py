@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import phalanx
-from phalanx_coordinator import enroll
-from phalanx_coordinator.cluster import read_cluster
-from phalanx_coordinator.enroll import Enrolled
-from phalanx_coordinator.enroll_plan import Enrolment
+from phalanx_coordinator.cluster.reading import read_cluster
+from phalanx_coordinator.enroll import enroll
+from phalanx_coordinator.enroll.enroll import Enrolled
+from phalanx_coordinator.enroll.plan import Enrolment
 from phalanx_proto.errors import PhalanxError
 from phalanx_worker.inventory import inventory
 from tests.hosts.lab import Lab, open_lab

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 import phalanx
-from phalanx_coordinator import private_directory
-from phalanx_coordinator.cluster_record import WorkerRecord
+from phalanx_coordinator.cluster.record import WorkerRecord
+from phalanx_coordinator.ssh import private_directory
 from phalanx_proto.errors import AdmissionRefused, PhalanxError, WorkerLost
 from phalanx_proto.execution import Execution
 from tests.hosts.lab import Lab

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from phalanx_coordinator.launch import WorkerProcess
-from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.members.launch import WorkerProcess
+from phalanx_coordinator.members.remote_worker import RemoteWorker
 from phalanx_proto.errors import WorkerLost
 from tests.hosts.lab import Lab
 from tests.hosts.workers import HASTY, shake, with_worker

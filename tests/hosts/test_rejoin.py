@@ -11,11 +11,11 @@ import pytest
 
 import phalanx
 from phalanx import embedded
-from phalanx_coordinator import fit as fit_module
-from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.job_directory import JobDirectory
+from phalanx_coordinator.cluster.record import WorkerRecord
+from phalanx_coordinator.job_directory.directory import JobDirectory
+from phalanx_coordinator.members.timing import Backoff, Deadlines
+from phalanx_coordinator.runs import fit as fit_module
 from phalanx_coordinator.session import Coordinator
-from phalanx_coordinator.timing import Backoff, Deadlines
 from phalanx_proto.jobs import Event, Progress
 from tests.hosts.lab import Lab
 from tests.hosts.workers import write_group

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from phalanx_coordinator.launch import WorkerProcess
-from phalanx_coordinator.remote import RemoteWorker
-from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.members.launch import WorkerProcess
+from phalanx_coordinator.members.remote_worker import RemoteWorker
+from phalanx_coordinator.members.timing import Deadlines
 from phalanx_proto.errors import PhalanxError, Unavailable, WorkerLost
 from phalanx_proto.handshake import Handshake
 from tests.hosts.lab import Lab, free_port

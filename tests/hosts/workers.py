@@ -9,10 +9,10 @@ from typing import TypeVar
 import pytest
 
 import phalanx
-from phalanx_coordinator.cluster_record import WorkerRecord
-from phalanx_coordinator.launch import LogSink, WorkerProcess
-from phalanx_coordinator.remote import RemoteWorker
-from phalanx_coordinator.timing import Deadlines
+from phalanx_coordinator.cluster.record import WorkerRecord
+from phalanx_coordinator.members.launch import LogSink, WorkerProcess
+from phalanx_coordinator.members.remote_worker import RemoteWorker
+from phalanx_coordinator.members.timing import Deadlines
 from phalanx_proto.errors import PhalanxError
 from phalanx_proto.execution import Cluster
 from phalanx_proto.fingerprint import source_fingerprint

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import phalanx
-from phalanx_coordinator import fit
+from phalanx_coordinator.runs import fit
 from phalanx_proto.execution import Cluster
 from tests.system.groups import Place, write_group
 

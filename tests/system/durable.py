@@ -7,8 +7,8 @@ from typing import Any
 
 import phalanx
 from phalanx.embedded import EMBEDDED
-from phalanx_coordinator.checkpoint import Checkpoint
-from phalanx_coordinator.checkpoint_store import CheckpointStore
+from phalanx_coordinator.checkpoints.checkpoint import Checkpoint
+from phalanx_coordinator.checkpoints.store import CheckpointStore
 from phalanx_proto.execution import Execution
 from phalanx_proto.jobs import FitOutcome, FitRequest, Progress, SimulationOutcome, SimulationRequest
 from tests.system.groups import classifier

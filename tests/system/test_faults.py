@@ -18,9 +18,9 @@ import phalanx
 from phalanx import embedded
 from phalanx.models import Model
 from phalanx.results import Fitted
-from phalanx_coordinator.remote import RemoteWorker
+from phalanx_coordinator.members.remote_worker import RemoteWorker
+from phalanx_coordinator.members.timing import Deadlines
 from phalanx_coordinator.session import Coordinator
-from phalanx_coordinator.timing import Deadlines
 from phalanx_proto import wire
 from phalanx_proto.errors import EngineFailed, WorkerLost
 from phalanx_proto.execution import Execution

@@ -216,7 +216,7 @@ def test_a_job_of_this_process_is_cancelled_from_another(job: Path) -> None:
             begun.append(phalanx.job(job))
             begun[0].status()
             try:
-                from phalanx_coordinator.job_directory import JobDirectory
+                from phalanx_coordinator.job_directory.directory import JobDirectory
 
                 JobDirectory.open(job)
             except PhalanxError as error:

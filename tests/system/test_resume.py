@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import phalanx
-from phalanx_coordinator import checkpoint_store
-from phalanx_coordinator.checkpoint import Checkpoint
-from phalanx_coordinator.checkpoint_store import CheckpointStore
+from phalanx_coordinator.checkpoints import store as checkpoint_store
+from phalanx_coordinator.checkpoints.checkpoint import Checkpoint
+from phalanx_coordinator.checkpoints.store import CheckpointStore
 from phalanx_proto.errors import CheckpointRefused
 from phalanx_proto.execution import Execution
 from phalanx_proto.jobs import FitOutcome, SimulationRequest

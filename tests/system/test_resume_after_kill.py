@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import phalanx
-from phalanx_coordinator.checkpoint import Checkpoint
-from phalanx_coordinator.checkpoint_store import CheckpointStore
+from phalanx_coordinator.checkpoints.checkpoint import Checkpoint
+from phalanx_coordinator.checkpoints.store import CheckpointStore
 from phalanx_proto.errors import CheckpointRefused, CorruptData, Unavailable
 from phalanx_proto.jobs import FitOutcome
 from tests import disks

@@ -57,11 +57,11 @@ def found(*processes: Seen) -> list[tuple[int, str, int]]:
             python(20, 15, DAEMON),
         ],
         [seen(1, 0, "python3", "python3", "train.py"), python(20, 1, DAEMON)],
-        [INIT, python(15, 1, "phalanx_coordinator.run_job", "job"), python(20, 15, DAEMON), python(21, 15, ENGINE)],
+        [INIT, python(15, 1, "phalanx_coordinator.jobs.run_job", "job"), python(20, 15, DAEMON), python(21, 15, ENGINE)],
         [
             INIT,
             python(15, 1, "phalanx", "serve"),
-            python(19, 15, "phalanx_coordinator.relay"),
+            python(19, 15, "phalanx_coordinator.ssh.relay"),
             seen(20, 19, "ssh", "ssh", DAEMON),
         ],
         [INIT, seen(20, 1, "ssh", "ssh", "--", "peer", f"{PYTHON} -P -m phalanx_worker.strays --json")],
@@ -103,7 +103,7 @@ def test_orphans_fall_to_a_users_own_manager_or_the_first_of_a_container() -> No
 
 def test_the_near_end_of_a_tunnel_counts() -> None:
     ssh = seen(20, 1, "ssh", "ssh", "-T", "--", "peer", f"{PYTHON} -P -m phalanx_worker.supervisor --slots 1")
-    assert found(INIT, ssh, python(21, 1, "phalanx_coordinator.relay")) == [(20, "ssh", 1), (21, "relay", 1)]
+    assert found(INIT, ssh, python(21, 1, "phalanx_coordinator.ssh.relay")) == [(20, "ssh", 1), (21, "relay", 1)]
 
 
 ORPHAN_MAKER = """

@@ -29,7 +29,7 @@ SECOND_LOOK = 3.0
 GRACE = 3.0
 """Seconds that a stray has to end by itself once it may run again."""
 KINDS: Mapping[str, str] = {
-    "phalanx_worker": "daemon", "phalanx_worker.engine_process": "engine", "phalanx_coordinator.relay": "relay",
+    "phalanx_worker": "daemon", "phalanx_worker.engine_process": "engine", "phalanx_coordinator.ssh.relay": "relay",
 }  # fmt: skip
 """Of the modules that run as processes; another one of the worker's goes by its own name."""
 SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox", "env", "nice", "setsid"))

@@ -34,4 +34,4 @@ def serve(
     values = {"--directory": directory, "--slots": slots, "--socket": socket}
     words = [f"{name}={value}" for name, value in values.items() if value is not None]
     words += ["--where"] * where + ["--json"] * as_json
-    os.execv(sys.executable, [sys.executable, "-m", "phalanx_coordinator.serve", *words])
+    os.execv(sys.executable, [sys.executable, "-m", "phalanx_coordinator.service.serve", *words])

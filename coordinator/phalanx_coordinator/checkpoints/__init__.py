@@ -1,0 +1,1 @@
+"""Runs on disk at update boundaries: what is kept, how it is written, and which one counts."""

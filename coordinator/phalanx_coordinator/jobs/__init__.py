@@ -1,0 +1,1 @@
+"""Jobs that outlive who asked for them: started, queued, taken over, cancelled."""

@@ -1,0 +1,1 @@
+"""The machines of a group: started, admitted, connected, watched, lost and brought back."""

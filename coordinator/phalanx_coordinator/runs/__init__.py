@@ -1,0 +1,1 @@
+"""A fit and a simulation from their requests to their outcomes, on the pool and on the group."""
