@@ -52,11 +52,14 @@ check: setup ## Format, lint, types, generated code, layers
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python -m pytest --quiet tests/test_layering.py
 
+# Most tests wait for processes to start and end, so several run side by side; those of one file stay together.
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+
 test: check ## Check, and every test but the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: check ## Check, and every test
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 bench: setup ## Measure, beside the peers
 	@if ! test "$$(cat .venv/made-from-bench 2>/dev/null)" = "$$($(BENCH_STATE))"; then \

@@ -22,12 +22,12 @@ NUMERIC = ("NPROC", "OMP_NUM_THREADS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "XLA_F
 os.environ.update({name: value for name, value in engine_environment("cpu").items() if name in NUMERIC})
 
 # Every process of this run inherits this mark, so that other runs on the machine are not blamed on it, and a
-# temporary folder of its own.
+# temporary folder of its own. Tests that run side by side are runs of their own.
 MARK = "PHALANX_TEST_RUN"
 RUN = uuid.uuid4().hex
 os.environ[MARK] = RUN
-os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="test-run-")
+ROOT = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="test-run-", dir=ROOT)
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.tempdir, "state"))
 
 # A run in the background of a script starts with interrupts ignored, and its children would inherit that.

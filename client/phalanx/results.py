@@ -144,7 +144,8 @@ class Fitted:
     def outputs(self, x: ArrayLike) -> NDArray[Any]:
         """Outputs [rows, O] in the group dtype, for features [rows, F] or one row [F]: class probabilities, or values.
 
-        The loss ``logistic`` has one output a row: the probability of class 1. Raises ``InvalidRequest``.
+        The loss ``logistic`` has one output a row: the probability of class 1. The bits of a row's outputs depend on the row
+        and, on some processors, on its place among 1,024; never on the rows around it. Raises ``InvalidRequest``.
         """
         if isinstance(x, Rows):
             raise InvalidRequest("predict and outputs take features, such as parts.test.x, not rows with their targets")

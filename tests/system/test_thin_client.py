@@ -50,7 +50,7 @@ import asyncio, sys
 sys.modules["jax"] = None  # not installed, as far as anybody can find out
 import phalanx
 from phalanx.cli import app
-from phalanx_coordinator import serve
+from phalanx_coordinator.service import serve
 
 for run in (
     lambda: app(["fit", "--data", "iris"]),

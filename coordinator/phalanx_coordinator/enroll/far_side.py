@@ -112,7 +112,7 @@ def install(request: dict[str, Any], data: BinaryIO) -> dict[str, Any]:
 
 def refuse_if_in_use(directory: Path) -> None:
     """A worker that runs from the environment would find it changed under its feet."""
-    listed = subprocess.run(["ps", "-axo", "pid=,args="], capture_output=True, text=True, errors="replace", check=False)
+    listed = subprocess.run(["ps", "-axwwo", "pid=,args="], capture_output=True, text=True, errors="replace", check=False)
     programs = f"{directory / 'venv' / 'bin'}/"
     users = [line.split()[0] for line in listed.stdout.splitlines() if programs in " ".join(line.split()[1:2])]
     if users:

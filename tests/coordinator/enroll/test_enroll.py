@@ -188,16 +188,20 @@ def test_what_enroll_did_not_make_is_not_removed(far: FarMachine, tmp_path: Path
 # The far side alone
 
 
-def test_a_directory_is_not_filled_while_something_runs_from_it(tmp_path: Path) -> None:
+def test_a_directory_is_not_filled_while_something_runs_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")  # however narrow ps believes its lines to be
     python = tmp_path / "p" / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
-    running = subprocess.Popen([python, "-c", "input()"], stdin=subprocess.PIPE, env={})
+    command = [python, "-c", "print(flush=True); input()"]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={})
+    assert running.stdout is not None
     try:
+        running.stdout.readline()  # from here on its command line can be read
         with pytest.raises(far_side.Refused, match=f"process {running.pid}"):
             far_side.refuse_if_in_use(tmp_path / "p")
     finally:
-        running.communicate()
+        running.communicate(b"\n")
     far_side.refuse_if_in_use(tmp_path / "p")
 
 
