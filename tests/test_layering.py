@@ -43,6 +43,8 @@ COORDINATOR = (
     "runs", "job_directory", "session", "jobs", "service",
 )  # fmt: skip
 
+LOADS_GRPC = "phalanx_proto.rpc"
+"""The one module that loads gRPC; others have it from there."""
 FAMILIES = {
     "grpc": ("grpc", "grpc_health", "grpc_reflection", "grpc_status"),
     "jax": ("jax", "jaxlib", "optax"),
@@ -140,7 +142,8 @@ def families(module: str, text: str) -> set[str]:
     """Which of gRPC and JAX a module imports; generated service code counts as gRPC."""
     names = [name for group in imports(module, text) for name in group]
     found = {family for family, roots in FAMILIES.items() if any(name.split(".")[0] in roots for name in names)}
-    return found | ({"grpc"} if any(part.endswith("_pb2_grpc") for name in names for part in name.split(".")) else set())
+    ours = any(is_below(name, LOADS_GRPC) or name.endswith("_pb2_grpc") or "_pb2_grpc." in name for name in names)
+    return found | ({"grpc"} if ours else set())
 
 
 def vague_parts(path: Path) -> list[str]:
@@ -174,6 +177,14 @@ def test_imports_in_the_coordinator_go_down() -> None:
 
 def test_a_module_imports_grpc_or_jax() -> None:
     assert [module for module, text in package_sources().items() if len(families(module, text)) > 1] == []
+
+
+def test_one_module_loads_grpc() -> None:
+    direct = {
+        module: [name for group in imports(module, text) for name in group if name.split(".")[0] == "grpc"]
+        for module, text in package_sources().items()
+    }
+    assert [module for module, names in direct.items() if names] == [LOADS_GRPC]
 
 
 def test_names_say_what_is_inside() -> None:
@@ -268,6 +279,7 @@ def test_grpc_beside_jax_is_found(text: str) -> None:
     [
         ("import grpc\nfrom phalanx_proto.v1 import tensor_pb2, x_service_pb2_grpc", {"grpc"}),
         ("import jax\nfrom phalanx_proto.v1 import tensor_pb2", {"jax"}),
+        ("from phalanx_proto.rpc import aio", {"grpc"}),
         ("import numpy", set()),
     ],
 )

@@ -8,13 +8,18 @@ its largest child.
 import argparse
 import resource
 import statistics
+import time
+from typing import Any
 
 import numpy as np
 
 import phalanx
 from benchmarks.peers import placements
 from benchmarks.peers.line import emit
+from phalanx_coordinator.members.remote_worker import RemoteWorker
 from phalanx_coordinator.members.timing import UpdatePace
+from phalanx_proto.receipt import Receipt
+from phalanx_proto.wire import NodeReader
 
 CLASSES = 2
 SEED = 42
@@ -22,17 +27,31 @@ DOWN_BYTES, UP_BYTES = 4, 8
 """A parameter travels in the group's float32, its gradient sum in Float64."""
 
 
-def keep_times() -> list[float]:
-    """Seconds of each update of a group, as the coordinator takes them for its deadlines; filled as they come."""
-    times: list[float] = []
-    took = UpdatePace.took
+def keep_times() -> tuple[list[float], list[float]]:
+    """Filled as they come: seconds of each update of a group, as the coordinator takes them for its deadlines; and seconds
+    from each request to a member to the end of its answer, but for those in which the member computed.
+    """
+    times, moving = [], []
+    took, ask, collect = UpdatePace.took, RemoteWorker.ask, RemoteWorker.collect
+    asked: dict[RemoteWorker, float] = {}
 
     def keep(self: UpdatePace, seconds: float) -> None:
         times.append(seconds)
         took(self, seconds)
 
+    async def keep_ask(self: RemoteWorker, *arguments: Any) -> None:
+        asked[self] = time.perf_counter()
+        await ask(self, *arguments)
+
+    async def keep_collect(self: RemoteWorker, update: int, reader: NodeReader) -> Receipt:
+        receipt = await collect(self, update, reader)
+        moving.append(time.perf_counter() - asked[self] - (receipt.total_ns or 0) / 1e9)
+        return receipt
+
     UpdatePace.took = keep  # type: ignore[method-assign]
-    return times
+    RemoteWorker.ask = keep_ask  # type: ignore[assignment,method-assign]
+    RemoteWorker.collect = keep_collect  # type: ignore[method-assign]
+    return times, moving
 
 
 def percentiles(times: list[float]) -> dict[str, float]:
@@ -60,13 +79,13 @@ def main() -> None:
     network = phalanx.mlp(asked.inputs, [asked.hidden] if asked.hidden else [], CLASSES, seed=SEED)
     model = phalanx.classifier(network, standardize=False, optimizer="sgd")
     config = phalanx.training(epochs=1, batch=asked.batch, rate=1e-3, seed=SEED)
-    times = keep_times()
+    times, moving = keep_times()
     with placements.execution(asked.placement, dtype="float32", oversubscribe=asked.oversubscribe) as execution:
         fitted = phalanx.fit(model, train, config, execution=execution)
     phalanx.shutdown()
     seconds = fitted.seconds
     parameters = sum(layer.inputs * layer.outputs + layer.outputs for layer in network.spec.dense)
-    moved = len(fitted.members) * parameters * (DOWN_BYTES + UP_BYTES) * asked.updates
+    once = parameters * (DOWN_BYTES + UP_BYTES)
     mebibytes = 1 / 1024
     emit(
         seconds.updates,
@@ -75,7 +94,8 @@ def main() -> None:
         distributions=("phalanx", "jax", "jaxlib", "numpy"),
         setup=seconds.setup,
         **percentiles(times),
-        gigabytes_a_second=moved / seconds.updates / 1e9,
+        gigabytes_a_second=len(fitted.members) * once * asked.updates / seconds.updates / 1e9,
+        **({"moving_gigabytes_a_second": once / statistics.median(moving) / 1e9} if moving else {}),
         coordinator_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * mebibytes,
         child_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * mebibytes,
     )

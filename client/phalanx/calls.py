@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
+from phalanx_proto.rpc import grpc
+
 from numpy.typing import NDArray
 
 from phalanx_proto import arrays, errors, job_wire, tensors, wire

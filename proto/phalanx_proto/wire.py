@@ -1,7 +1,6 @@
 """Between the messages of ``v1`` and the values behind them; protobuf stops here."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -54,8 +53,10 @@ def handshake(answer: worker_service_pb2.HandshakeResponse) -> Handshake:
 
 def receipt_message(found: Receipt) -> worker_service_pb2.Receipt:
     """The message of a receipt; what was not measured stays absent."""
-    measured = {name: value for name, value in asdict(found).items() if value is not None}
-    return worker_service_pb2.Receipt(**measured)
+    return worker_service_pb2.Receipt(
+        rows=found.rows, prepare_ns=found.prepare_ns, compute_ns=found.compute_ns, readback_ns=found.readback_ns,
+        total_ns=found.total_ns, resident=found.resident,
+    )  # fmt: skip
 
 
 def receipt(message: worker_service_pb2.Receipt) -> Receipt:

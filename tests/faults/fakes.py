@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
+from phalanx_proto.rpc import aio, grpc
+
 import numpy as np
 from numpy.typing import NDArray
 
 from phalanx_coordinator.cluster.record import WorkerRecord
 from phalanx_coordinator.members.admission import Comparison
 from phalanx_coordinator.members.placement import Placement
-from phalanx_coordinator.members.remote_worker import RemoteWorker, aio
+from phalanx_coordinator.members.remote_worker import RemoteWorker
 from phalanx_coordinator.members.timing import Deadlines
 from phalanx_proto import errors, reduction, tensors, wire
 from phalanx_proto.errors import METADATA_KEY, AdmissionRefused, EngineFailed, PhalanxError, Unavailable, WorkerLost
@@ -144,7 +145,7 @@ class Leader:
                 self._answers.append(self._commit(body["remote"]))
                 self._disk.crash(self.update - 1, "after the commit")
 
-    async def receive(self, deadline: float | None, waiting_for: str) -> SimpleNamespace:
+    async def receive(self, deadline: float | None, waiting_for: str, *, soon: bool = False) -> SimpleNamespace:
         await asyncio.sleep(1e-3)
         return SimpleNamespace(body=self._answers.pop(0))
 

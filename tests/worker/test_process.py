@@ -72,6 +72,18 @@ def test_an_operation_is_answered(runner: asyncio.Runner, shared: EngineProcess)
     assert answer.body["hits"] == hits(3, 100_000, 42) and answer.body["compute"] > 0
 
 
+@pytest.mark.parametrize("samples", [1, 1 << 26])
+def test_an_answer_that_is_looked_for_may_come_at_once_or_late(
+    runner: asyncio.Runner, shared: EngineProcess, samples: int
+) -> None:
+    async def asked() -> list[int]:
+        for _ in range(2):
+            await shared.send({"op": "simulate", "start": 0, "stop": samples, "seed": 42})
+        return [(await shared.receive(60.0, "'simulate'", soon=True)).body["hits"] for _ in range(2)]
+
+    assert runner.run(asked()) == [hits(0, samples, 42)] * 2
+
+
 def test_an_interrupt_is_the_owners_business(runner: asyncio.Runner, shared: EngineProcess) -> None:
     os.kill(shared.ready["pid"], signal.SIGINT)
     assert call(runner, shared, {"op": "describe"}).body["pid"] == shared.pid
@@ -143,13 +155,14 @@ def test_a_start_has_a_deadline(runner: asyncio.Runner) -> None:
         runner.run(own.call({"op": "describe"}, deadline=1.0))
 
 
-def test_a_killed_engine_fails_its_operation_and_says_how_it_ended(runner: asyncio.Runner) -> None:
+@pytest.mark.parametrize("soon", [False, True])
+def test_a_killed_engine_fails_its_operation_and_says_how_it_ended(runner: asyncio.Runner, soon: bool) -> None:
     async def killed() -> None:
         own = EngineProcess("7", SlotSpec())
         await own.start(START)
         with pytest.raises(OutOfTime, match=r"engine 7 did not finish 'simulate' within 0\.05 s"):
             await own.call({"op": "simulate", "start": 0, "stop": 1 << 40, "seed": 1}, deadline=0.05)
-        waiting = asyncio.create_task(own.receive(600.0, "'simulate'"))
+        waiting = asyncio.create_task(own.receive(600.0, "'simulate'", soon=soon))
         await asyncio.sleep(0)
         os.kill(own.ready["pid"], signal.SIGKILL)
         with pytest.raises(EngineFailed, match="engine 7 was ended by SIGKILL"):

@@ -3,12 +3,10 @@
 Jax-free: it is read before JAX is loaded, by whoever starts an engine.
 """
 
-import functools
-import importlib.util
-import mmap
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+
+from phalanx_proto.installed import library_knows
 
 YNN_FLAG = "xla_cpu_experimental_ynn_fusion_type"
 """Emptied, it keeps XLA from the YNNPACK reductions that give wrong sums in some jaxlib versions."""
@@ -27,20 +25,9 @@ RETAINED: Mapping[str, str] = {
 time of a gradient of 25 million parameters was page faults. Other systems ignore it."""
 
 
-@functools.cache
 def knows_flag(flag: str) -> bool:
     """Whether the installed jaxlib knows an XLA flag; an unknown one would end the process."""
-    found = importlib.util.find_spec("jaxlib")
-    if found is None or found.origin is None:
-        return False
-    return any(_holds(library, flag.encode()) for library in sorted(Path(found.origin).parent.glob("*.so")))
-
-
-def _holds(library: Path, text: bytes) -> bool:
-    if not library.stat().st_size:
-        return False
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        return view.find(text) >= 0
+    return library_knows("jaxlib", "*.so", flag)
 
 
 def engine_environment(backend: str = "cpu", inherited: Mapping[str, str] | None = None) -> dict[str, str]:

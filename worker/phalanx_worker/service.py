@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
 from typing import Any, NoReturn, TypeVar, cast
 
-import grpc
-import grpc.aio
+from phalanx_proto.rpc import aio, grpc
+
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
@@ -270,7 +270,7 @@ class GuardedHealth(AsyncHealth):  # type: ignore[misc]
 
 async def start_server(state: WorkerState, token: str, address: str) -> Callable[[], Awaitable[None]]:
     """Serve on ``unix:PATH``; returns what stops the server. The umask must keep others out before this is called."""
-    server = grpc.aio.server(options=OPTIONS)
+    server = aio.server(options=OPTIONS)
     servicer = WorkerServicer(state, token)
     worker_service_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
     status = GuardedHealth(servicer.authorize)

@@ -243,7 +243,7 @@ class GroupRun:
             await self._send_part(ahead)
         for _ in range(owed):
             await leader.receive(None, "its part")
-        answer = (await leader.receive(None, "a commit")).body
+        answer = (await leader.receive(None, "a commit", soon=True)).body
         if answer["stopped"] is None:
             self.on_commit(answer)
         if kept and self.checkpoints is not None:

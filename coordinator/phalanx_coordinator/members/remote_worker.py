@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import grpc
+from phalanx_proto.rpc import aio, grpc
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +20,6 @@ from phalanx_proto.schedule import Schedule
 from phalanx_proto.v1 import experiment_pb2, worker_service_pb2_grpc
 from phalanx_proto.v1 import worker_service_pb2 as messages
 
-aio: Any = grpc.aio
-"""Untyped: the published stubs of grpc.aio are incomplete."""
 NEWS = 2.0
 """Seconds within which the news of a process's end follows the failure of its calls."""
 OPTIONS = (

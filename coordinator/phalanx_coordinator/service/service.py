@@ -12,8 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import grpc
-import grpc.aio
+from phalanx_proto.rpc import aio, grpc
+
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -269,7 +269,7 @@ def _document(text: str, what: str) -> dict[str, Any]:
 
 async def start_server(servicer: CoordinatorServicer, address: str) -> Callable[[], Awaitable[None]]:
     """Serve on ``unix:PATH``; returns what stops the server. The umask must keep others out before this is called."""
-    server = grpc.aio.server(options=OPTIONS)
+    server = aio.server(options=OPTIONS)
     stubs.add_CoordinatorServiceServicer_to_server(servicer, server)
     status: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(status, server)

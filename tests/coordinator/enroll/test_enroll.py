@@ -193,7 +193,7 @@ def test_a_directory_is_not_filled_while_something_runs_from_it(tmp_path: Path, 
     python = tmp_path / "p" / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
-    command = [python, "-c", "print(flush=True); input()"]
+    command = [str(python), "-c", "print(flush=True); input()"]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={})
     assert running.stdout is not None
     try:
