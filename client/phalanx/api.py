@@ -9,14 +9,10 @@ from phalanx.results import Fitted, Simulation
 from phalanx.training import Training
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import Rows
-from phalanx_proto.jobs import Listener, OnLoss, Progress, Reproducible
+from phalanx_proto.jobs import Listener, OnLoss, Reproducible, unwatched
 
 if TYPE_CHECKING:
     from phalanx.embedded import Inventory
-
-
-def _silent(progress: Progress) -> None:
-    """No listener."""
 
 
 def fit(
@@ -59,7 +55,7 @@ def fit(
         checkpoint_every=checkpoint_every,
     )
     directory = _directory(output)
-    return Fitted(EMBEDDED.run(lambda coordinator: coordinator.fit(request, progress or _silent, directory)))
+    return Fitted(EMBEDDED.run(lambda coordinator: coordinator.fit(request, progress or unwatched, directory)))
 
 
 def monte_carlo(
@@ -81,7 +77,7 @@ def monte_carlo(
 
     request = simulation_request(samples, seed, execution, on_loss, checkpoint_every)
     directory = _directory(output)
-    return Simulation(EMBEDDED.run(lambda coordinator: coordinator.simulate(request, progress or _silent, directory)))
+    return Simulation(EMBEDDED.run(lambda coordinator: coordinator.simulate(request, progress or unwatched, directory)))
 
 
 def regression(

@@ -11,7 +11,7 @@ from phalanx_proto import job_files, job_registry
 from phalanx_proto.errors import InvalidJob
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import Rows
-from phalanx_proto.jobs import Listener, OnLoss, Progress, Reproducible
+from phalanx_proto.jobs import Listener, OnLoss, Reproducible, unwatched
 from phalanx_proto.requests import Request
 
 
@@ -104,8 +104,4 @@ def resume(
     """
     from phalanx import embedded
 
-    return result_of(embedded.carry_on(job(directory).directory, execution, progress or _silent))
-
-
-def _silent(progress: Progress) -> None:
-    """No listener."""
+    return result_of(embedded.carry_on(job(directory).directory, execution, progress or unwatched))

@@ -45,6 +45,8 @@ def connect(address: str | Path | None = None, *, phalanx: str | None = None, ss
     far = isinstance(address, str) and address.startswith("ssh://")
     if isinstance(address, str) and "://" in address and not far:
         raise InvalidRequest(f"{address!r:.80} is no address of a service: write ssh://host, or the path of a Unix socket here")
+    if not far and (phalanx is not None or ssh_options):
+        raise InvalidRequest("phalanx and ssh_options are for another machine: write ssh://host, or leave them out")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a connection that breaks is an error, and no line on the terminal
     from phalanx.calls import Calls
 

@@ -33,7 +33,7 @@ from phalanx_coordinator.jobs import background, resuming
 from phalanx_coordinator.jobs.cancel import cancel as cancel
 from phalanx_coordinator.members.findings import Examination
 from phalanx_coordinator.members.timing import Deadlines
-from phalanx_coordinator.session import Coordinator, LogSink
+from phalanx_coordinator.session import Coordinator, LogSink, unheard_line
 from phalanx_coordinator.session import Inventory as Inventory
 from phalanx_proto.errors import Cancelled, InvalidRequest
 from phalanx_proto.execution import Execution
@@ -170,7 +170,7 @@ class Embedded:
 
 def examine_group(file: Path, *, clean: bool, tell: Callable[[str], None]) -> Examination:
     """Examine every machine of a cluster file; raises ``InvalidCluster`` for the file, ``Unavailable`` without JAX here."""
-    group, log = read_cluster(file), EMBEDDED.log or _quiet
+    group, log = read_cluster(file), EMBEDDED.log or unheard_line
     require_engines()
 
     async def work(here: Inventory) -> Examination:
@@ -181,7 +181,7 @@ def examine_group(file: Path, *, clean: bool, tell: Callable[[str], None]) -> Ex
 
 def enroll_machine(asked: Enrolment, tell: Callable[[str], None]) -> Enrolled:
     """Enrol one machine; raises with the next step where that cannot be."""
-    log = EMBEDDED.log or _quiet
+    log = EMBEDDED.log or unheard_line
 
     async def work(here: Inventory) -> Enrolled:
         return await enroll(asked, here, deadlines=Deadlines(), log=log, tell=tell)
@@ -194,10 +194,6 @@ def remove_machine(name: str, file: Path, tell: Callable[[str], None], *, dry_ru
     return EMBEDDED.run(
         lambda coordinator: coordinator.in_turn(lambda here: remove_enrolled(name, file, tell, dry_run=dry_run))
     )
-
-
-def _quiet(worker: str, line: str) -> None:
-    """Lines of workers that nobody asked for."""
 
 
 EMBEDDED = Embedded()

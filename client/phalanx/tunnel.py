@@ -19,7 +19,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from phalanx_proto.errors import InvalidRequest, PhalanxError, Unavailable
-from phalanx_proto.ssh_options import FAR_LONGEST, FORWARD, NO_FORWARD, UNATTENDED, fits_a_socket, option_words
+from phalanx_proto.ssh_options import FAR_LONGEST, FORWARD, NO_FORWARD, UNATTENDED, conflicts, fits_a_socket, option_words
 
 STARTING = 30.0
 """Seconds for ssh to answer."""
@@ -41,6 +41,10 @@ def where_line(phalanx: str | None) -> str:
 def open_tunnel(address: str, phalanx: str | None, ssh_options: Sequence[str]) -> "Tunnel":
     """A tunnel to the service of ``ssh://host[/path/of/socket]``; raises ``InvalidRequest``, ``Unavailable``."""
     host, far = read_address(address)
+    if found := conflicts(ssh_options):
+        raise InvalidRequest(
+            f"ssh_options must not have {', '.join(found)}, for with it ssh carries no connection; take it out"
+        )
     beginning = ["ssh", *ssh_options, "-T", *option_words(UNATTENDED)]
     if not far:
         far = _ask_where([*beginning, *option_words(NO_FORWARD), "--", host, where_line(phalanx)], phalanx or "phalanx")

@@ -54,14 +54,14 @@ LogSink = Callable[[str, str], None]
 Output = Path | JobDirectory | None
 
 
-def _quiet(worker: str, line: str) -> None:
+def unheard_line(worker: str, line: str) -> None:
     """Lines of workers that nobody asked for; the last ones are in the worker's error anyway."""
 
 
 class Coordinator:
     """One coordinator. Requests queue; close it with ``close``."""
 
-    def __init__(self, deadlines: Deadlines | None = None, log: LogSink = _quiet) -> None:
+    def __init__(self, deadlines: Deadlines | None = None, log: LogSink = unheard_line) -> None:
         self._deadlines = deadlines or Deadlines()
         self._log = log
         self._directory: JobDirectory | None = None

@@ -222,6 +222,11 @@ class Progress:
 
 Listener = Callable[[Progress], None]
 
+
+def unwatched(progress: Progress) -> None:
+    """The listener of those who show nobody how far it is."""
+
+
 EventKind = Literal[
     "started", "admitted", "lost", "rebalanced", "rejoining", "joined", "refused", "checkpoint", "resumed", "complete",
     "failed", "cancelled",

@@ -47,6 +47,19 @@ def test_a_port_belongs_to_the_configuration() -> None:
         tunnel.read_address("ssh://atlas:2222")
 
 
+@pytest.mark.parametrize("options", [("-N",), ("-o", "RemoteCommand=sh"), ("-fT",)])
+def test_options_with_which_ssh_carries_nothing_are_refused(options: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidRequest, match=r"ssh_options must not have .+; take it out"):
+        phalanx.connect("ssh://atlas", ssh_options=options)
+
+
+@pytest.mark.parametrize("address", [None, "/run/user/7/phalanx.sock", Path("/run/user/7/phalanx.sock")])
+def test_what_is_for_another_machine_is_refused_on_this_one(address: str | Path | None) -> None:
+    for given in ({"phalanx": "/opt/bin/phalanx"}, {"ssh_options": ("-p", "22")}):
+        with pytest.raises(InvalidRequest, match="are for another machine"):
+            phalanx.connect(address, **given)
+
+
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An ssh that does what a test writes into it."""

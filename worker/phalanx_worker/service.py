@@ -4,18 +4,17 @@ The contract is told in ``worker_service.proto``.
 """
 
 import hmac
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import wraps
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, cast
 
-from phalanx_proto.rpc import aio, grpc
+from phalanx_proto.rpc import aio
 
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
-from phalanx_proto import errors, wire
+from phalanx_proto import wire
+from phalanx_proto.answering import OPTIONS, Context, refuse, streaming, unary
 from phalanx_proto.errors import InvalidRequest, PhalanxError, StaleIncarnation, Unauthorized, Unavailable, WrongRun
 from phalanx_proto.experiment import DType, Sizes
 from phalanx_proto.schedule import Schedule
@@ -24,52 +23,7 @@ from phalanx_proto.v1 import worker_service_pb2_grpc
 from phalanx_worker.probe import Probe
 from phalanx_worker.state import ArrayType, RunOpening, WorkerState
 
-Context = Any
-Method = TypeVar("Method", bound=Callable[..., Any])
-OPTIONS = (
-    ("grpc.max_receive_message_length", 16 << 20),
-    ("grpc.max_send_message_length", 16 << 20),
-    ("grpc.max_concurrent_streams", 64),
-    # pings of the coordinator are welcome at any time: its keepalive is what notices a frozen peer
-    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.so_reuseport", 0),
-)
-
-
-async def refuse(context: Context, error: PhalanxError) -> NoReturn:
-    """End the call with the error's status; its details go into the trailing metadata, what is private into the log."""
-    if error.private:
-        print(error.private, file=sys.stderr, flush=True)
-    code = grpc.StatusCode[errors.status_of(error)]
-    await context.abort(code, error.message[: errors.LONGEST_STATUS], trailing_metadata=errors.trailing(error))
-    raise AssertionError("abort returned")
-
-
-def _unary(method: Method) -> Method:
-    @wraps(method)
-    async def guarded(self: "WorkerServicer", request: Any, context: Context) -> Any:
-        try:
-            self.authorize(context)
-            return await method(self, request, context)
-        except PhalanxError as error:
-            await refuse(context, error)
-
-    return guarded  # type: ignore[return-value]
-
-
-def _streaming(method: Method) -> Method:
-    @wraps(method)
-    async def guarded(self: "WorkerServicer", requests: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            self.authorize(context)
-            async for response in method(self, requests, context):
-                yield response
-        except PhalanxError as error:
-            await refuse(context, error)
-
-    return guarded  # type: ignore[return-value]
+STREAMS = (("grpc.max_concurrent_streams", 64),)
 
 
 class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
@@ -104,25 +58,19 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         if incarnation != self._run[1]:
             raise StaleIncarnation(f"this worker is incarnation {self._run[1]} of the run, not {incarnation}")
 
-    @_unary
+    @unary
     async def Handshake(self, request: messages.HandshakeRequest, context: Context) -> messages.HandshakeResponse:
         """Report; the coordinator decides."""
         return wire.handshake_response(self._state.handshake())
 
-    @_unary
+    @unary
     async def MissingBlobs(self, request: messages.MissingBlobsRequest, context: Context) -> messages.MissingBlobsResponse:
         """Which of the digests are not here."""
         return messages.MissingBlobsResponse(digests=self._state.blobs.missing(request.digests))
 
+    @unary
     async def PutBlob(self, requests: AsyncIterator[messages.PutBlobRequest], context: Context) -> messages.PutBlobResponse:
         """Store one blob."""
-        try:
-            self.authorize(context)
-            return messages.PutBlobResponse(stored=await self._receive_blob(requests))
-        except PhalanxError as error:
-            await refuse(context, error)
-
-    async def _receive_blob(self, requests: AsyncIterator[messages.PutBlobRequest]) -> bool:
         arrival = None
         kept = False
         try:
@@ -136,12 +84,12 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
             if arrival is None:
                 raise InvalidRequest("a blob without a header")
             kept = self._state.blobs.keep(arrival)
-            return kept
+            return messages.PutBlobResponse(stored=kept)
         finally:
             if arrival is not None and not kept:
                 arrival.abandon()
 
-    @_unary
+    @unary
     async def Open(self, request: messages.OpenRequest, context: Context) -> messages.OpenResponse:
         """Bind a run."""
         run, incarnation = self._caller(context)
@@ -152,7 +100,7 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         self._run = (run, incarnation)
         return messages.OpenResponse(canary=canary, receipt=wire.receipt_message(cost))
 
-    @_streaming
+    @streaming
     async def Train(
         self, requests: AsyncIterator[messages.TrainRequest], context: Context
     ) -> AsyncIterator[messages.TrainResponse]:
@@ -177,7 +125,7 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
                     yield response
                 plan = None
 
-    @_streaming
+    @streaming
     async def Simulate(
         self, requests: AsyncIterator[messages.SimulateRequest], context: Context
     ) -> AsyncIterator[messages.SimulateResponse]:
@@ -189,7 +137,7 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
                 receipt=wire.receipt_message(cost),
             )  # fmt: skip
 
-    @_streaming
+    @streaming
     async def Probe(
         self, requests: AsyncIterator[messages.ProbeRequest], context: Context
     ) -> AsyncIterator[messages.ProbeResponse]:
@@ -203,7 +151,7 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
                 for piece, last in probe.answer(request.answer):
                     yield messages.ProbeResponse(received=probe.received, data=piece, complete=last)
 
-    @_unary
+    @unary
     async def Close(self, request: messages.CloseRequest, context: Context) -> messages.CloseResponse:
         """Unbind the run."""
         if self._run is not None:
@@ -270,7 +218,7 @@ class GuardedHealth(AsyncHealth):  # type: ignore[misc]
 
 async def start_server(state: WorkerState, token: str, address: str) -> Callable[[], Awaitable[None]]:
     """Serve on ``unix:PATH``; returns what stops the server. The umask must keep others out before this is called."""
-    server = aio.server(options=OPTIONS)
+    server = aio.server(options=(*OPTIONS, *STREAMS))
     servicer = WorkerServicer(state, token)
     worker_service_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
     status = GuardedHealth(servicer.authorize)

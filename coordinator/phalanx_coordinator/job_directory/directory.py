@@ -23,7 +23,7 @@ from phalanx_proto.errors import Cancelled, JobBusy, PhalanxError, Unavailable
 from phalanx_proto.execution import Execution
 from phalanx_proto.job_lock import JobLock
 from phalanx_proto.job_status import JobStatus, State, members_ended
-from phalanx_proto.jobs import Event, EventKind, FitRequest, Listener, MemberStatus, Progress
+from phalanx_proto.jobs import Event, EventKind, FitRequest, Listener, MemberStatus, Progress, unwatched
 from phalanx_proto.pace import Pace
 from phalanx_proto.requests import Request
 
@@ -31,10 +31,6 @@ STATUS_EVERY = 0.5
 """Seconds between two statuses while nothing but progress changes."""
 HANDING_OVER = 10.0
 """Seconds that the coordinator of a job that has ended may need to be gone."""
-
-
-def _silent(progress: Progress) -> None:
-    """No listener."""
 
 
 class JobDirectory:
@@ -46,6 +42,8 @@ class JobDirectory:
         self._began: float | None = None
         self._written = time.monotonic()
         self._earlier = 0.0
+        self._former: tuple[MemberStatus, ...] = ()
+        """Who took part before, until somebody does again."""
         self._status = JobStatus(job="" if path is None else path.name, kind=kind, state="QUEUED")
         self._last = Progress(phase="starting", unit="updates" if kind == "fit" else "samples")
         self._pace = Pace()
@@ -56,7 +54,7 @@ class JobDirectory:
 
     @classmethod
     def create(
-        cls, path: Path | None, request: Request, manifest: Mapping[str, Any], listener: Listener = _silent
+        cls, path: Path | None, request: Request, manifest: Mapping[str, Any], listener: Listener = unwatched
     ) -> "JobDirectory":
         """Make the directory, which must be (as good as) new, with all that the job needs; QUEUED, and held by this process.
 
@@ -108,9 +106,10 @@ class JobDirectory:
             if isinstance(error, OSError):
                 raise unchangeable(path, job_files.EVENTS, error) from None
             raise
-        found = cls(path, status.kind, _silent)
+        found = cls(path, status.kind, unwatched)
         found.lock, found._earlier = lock, status.seconds
         found._status = replace(status, job=path.name, pid=None, eta=None, rate=None, members=())
+        found._former = status.members
         found._last = replace(
             found._last, done=status.done, total=status.total or 0, loss=status.loss, epoch=status.epoch,
             validation_loss=status.validation_loss,
@@ -120,7 +119,7 @@ class JobDirectory:
     def begin(self, manifest: Mapping[str, Any], listener: Listener, at: Progress | None = None) -> None:
         """An attempt begins, ``at`` what a checkpoint holds: say so, and with what."""
         self._listener = listener
-        self._began, self._pace = time.monotonic(), Pace()
+        self._began, self._pace, self._former = time.monotonic(), Pace(), ()
         self._last = at or Progress(phase="starting", unit=self._last.unit)
         if self.path is None:
             return
@@ -240,7 +239,7 @@ class JobDirectory:
         with contextlib.suppress(Unavailable):  # the status is what counts
             self.event(Event(time=time.time(), kind=kind, reason=reason or ""))
         self.ended = True
-        self._last = replace(self._last, members=members_ended(self._last.members or self._status.members))
+        self._last = replace(self._last, members=members_ended(self._last.members or self._status.members or self._former))
         self._tell(state, reason)
 
     def _tell(self, state: State, reason: str | None = None) -> None:

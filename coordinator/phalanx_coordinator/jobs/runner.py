@@ -14,13 +14,9 @@ from phalanx_coordinator.job_directory.directory import JobDirectory
 from phalanx_coordinator.jobs.resuming import carry_out
 from phalanx_coordinator.session import Coordinator
 from phalanx_proto.errors import Cancelled, PhalanxError
-from phalanx_proto.jobs import Progress
+from phalanx_proto.jobs import unwatched
 
 FAILED = 1
-
-
-def _silent(progress: Progress) -> None:
-    """Nobody listens; the status on disk is for all."""
 
 
 def run(path: Path, handed_on: int | None) -> int:
@@ -43,7 +39,7 @@ def keep_awake() -> None:
 
 async def _run(directory: JobDirectory) -> int:
     coordinator = Coordinator()
-    work = asyncio.ensure_future(carry_out(coordinator, directory, _silent))
+    work = asyncio.ensure_future(carry_out(coordinator, directory, unwatched))
     _cancel_on_signals(work)
     try:
         await work

@@ -5,14 +5,11 @@ The contract is told in ``coordinator_service.proto``.
 
 import asyncio
 import json
-import sys
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
-from phalanx_proto.rpc import aio, grpc
+from phalanx_proto.rpc import aio
 
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -20,74 +17,20 @@ from grpc_reflection.v1alpha import reflection
 from phalanx_coordinator.jobs.keeper import JobKeeper, require_fit
 from phalanx_coordinator.service.array_store import ArrayStore
 from phalanx_coordinator.session import Coordinator
-from phalanx_proto import arrays, errors, job_files, job_wire, outcomes, requests, tensors, wire
-from phalanx_proto.errors import InvalidJob, InvalidRequest, PhalanxError
+from phalanx_proto import arrays, job_files, job_wire, outcomes, requests, tensors, wire
+from phalanx_proto.answering import OPTIONS, Context, streaming, unary
+from phalanx_proto.errors import InvalidJob, InvalidRequest
 from phalanx_proto.experiment import Rows
 from phalanx_proto.job_status import JobStatus
 from phalanx_proto.jobs import FitOutcome, FittedParts, SimulationRequest
 from phalanx_proto.v1 import coordinator_service_pb2 as messages
 from phalanx_proto.v1 import coordinator_service_pb2_grpc as stubs
 
-Context = Any
-Method = TypeVar("Method", bound=Callable[..., Any])
 NAME = "phalanx_proto.v1.CoordinatorService"
 WATCH_EVERY = 0.1
 """Seconds between two looks at a job that is watched."""
 LOG_PIECE = 1 << 20
-OPTIONS = (
-    ("grpc.max_receive_message_length", 16 << 20),
-    ("grpc.max_send_message_length", 16 << 20),
-    ("grpc.max_concurrent_streams", 256),
-    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.so_reuseport", 0),
-)
-
-
-async def refuse(context: Context, error: PhalanxError) -> NoReturn:
-    """End the call with the error's status; its details go into the trailing metadata, what is private to the terminal."""
-    if error.private:
-        print(error.private, file=sys.stderr, flush=True)
-    code = grpc.StatusCode[errors.status_of(error)]
-    await context.abort(code, error.message[: errors.LONGEST_STATUS], trailing_metadata=errors.trailing(error))
-    raise AssertionError("abort returned")
-
-
-def _unforeseen(name: str, error: Exception) -> PhalanxError:
-    """What nobody foresaw: its text may hold what is not public, so only the service's terminal shows it."""
-    lines = "".join(traceback.format_exception(error, limit=-20))
-    return PhalanxError(
-        f"{name} met a fault in the service ({type(error).__name__}), whose terminal tells more; other calls and jobs go on",
-        private=lines,
-    )
-
-
-def _unary(method: Method) -> Method:
-    @wraps(method)
-    async def guarded(self: Any, request: Any, context: Context) -> Any:
-        try:
-            return await method(self, request, context)
-        except PhalanxError as error:
-            await refuse(context, error)
-        except Exception as error:
-            await refuse(context, _unforeseen(method.__name__, error))
-
-    return guarded  # type: ignore[return-value]
-
-
-def _streaming(method: Method) -> Method:
-    @wraps(method)
-    async def guarded(self: Any, request: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            async for response in method(self, request, context):
-                yield response
-        except PhalanxError as error:
-            await refuse(context, error)
-        except Exception as error:
-            await refuse(context, _unforeseen(method.__name__, error))
-
-    return guarded  # type: ignore[return-value]
+STREAMS = (("grpc.max_concurrent_streams", 256),)
 
 
 class CoordinatorServicer(stubs.CoordinatorServiceServicer):
@@ -96,12 +39,15 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
     def __init__(self, keeper: JobKeeper, store: ArrayStore, coordinator: Coordinator) -> None:
         self._keeper, self._store, self._coordinator = keeper, store, coordinator
 
-    @_unary
+    def authorize(self, context: Context) -> None:
+        """Whoever can open the socket is the user whose service this is."""
+
+    @unary
     async def MissingArrays(self, request: messages.MissingArraysRequest, context: Context) -> messages.MissingArraysResponse:
         """Which of the digests are not here."""
         return messages.MissingArraysResponse(digests=self._store.missing(request.digests))
 
-    @_unary
+    @unary
     async def PutArray(self, requests: AsyncIterator[messages.PutArrayRequest], context: Context) -> messages.PutArrayResponse:
         """Store one array."""
         arrival = None
@@ -120,13 +66,13 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
             if arrival is not None:
                 arrival.abandon()
 
-    @_unary
+    @unary
     async def SubmitFit(self, request: messages.SubmitFitRequest, context: Context) -> messages.SubmitFitResponse:
         """Queue a fit."""
         wanted = require_fit(await asyncio.to_thread(self._request, request.document))
         return messages.SubmitFitResponse(status=job_wire.status_message(await self._keeper.submit(wanted)))
 
-    @_unary
+    @unary
     async def SubmitSimulation(
         self, request: messages.SubmitSimulationRequest, context: Context
     ) -> messages.SubmitSimulationResponse:
@@ -141,18 +87,18 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
         blobs = {entry.sha256: self._store.read(entry.sha256) for entry in arrays.entries(document).values()}
         return requests.from_document(document, arrays.from_blobs(document, blobs))
 
-    @_unary
+    @unary
     async def ListJobs(self, request: messages.ListJobsRequest, context: Context) -> messages.ListJobsResponse:
         """Every job."""
         found = await asyncio.to_thread(self._keeper.jobs)
         return messages.ListJobsResponse(jobs=[job_wire.status_message(status) for status in found])
 
-    @_unary
+    @unary
     async def GetStatus(self, request: messages.GetStatusRequest, context: Context) -> messages.GetStatusResponse:
         """One job now."""
         return messages.GetStatusResponse(status=job_wire.status_message(self._keeper.status(request.job)))
 
-    @_streaming
+    @streaming
     async def Watch(self, request: messages.WatchRequest, context: Context) -> AsyncIterator[messages.WatchResponse]:
         """A job as it goes on: the events that are there, then its status, and what is new of both."""
         path, number = self._keeper.path(request.job), request.after_event
@@ -172,7 +118,7 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
                 return
             await asyncio.sleep(WATCH_EVERY)
 
-    @_streaming
+    @streaming
     async def GetLogs(self, request: messages.GetLogsRequest, context: Context) -> AsyncIterator[messages.GetLogsResponse]:
         """The log, in pieces."""
         path = self._keeper.path(request.job) / job_files.LOG
@@ -183,18 +129,18 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
             while piece := file.read(LOG_PIECE):
                 yield messages.GetLogsResponse(data=piece)
 
-    @_unary
+    @unary
     async def Cancel(self, request: messages.CancelRequest, context: Context) -> messages.CancelResponse:
         """End a job."""
         return messages.CancelResponse(status=job_wire.status_message(await self._keeper.cancel(request.job)))
 
-    @_unary
+    @unary
     async def Resume(self, request: messages.ResumeRequest, context: Context) -> messages.ResumeResponse:
         """Queue a job again."""
         place = requests.execution_from_document(_document(request.execution, "execution")) if request.execution else None
         return messages.ResumeResponse(status=job_wire.status_message(await self._keeper.resume(request.job, place)))
 
-    @_streaming
+    @streaming
     async def GetResult(
         self, request: messages.GetResultRequest, context: Context
     ) -> AsyncIterator[messages.GetResultResponse]:
@@ -221,7 +167,7 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
         header = reference.header
         return tensors.decode(header.dtype, list(header.shape), self._store.read(reference.digest))
 
-    @_unary
+    @unary
     async def Evaluate(self, request: messages.EvaluateRequest, context: Context) -> messages.EvaluateResponse:
         """Loss and accuracy over rows."""
         fitted = await self._fitted(request.job)
@@ -230,7 +176,7 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
         score = await self._coordinator.evaluate(fitted, rows)
         return messages.EvaluateResponse(loss=score.loss, rows=score.rows, accuracy=score.accuracy)
 
-    @_streaming
+    @streaming
     async def Predict(self, request: messages.PredictRequest, context: Context) -> AsyncIterator[messages.PredictResponse]:
         """Outputs for features."""
         outputs = await self._coordinator.predict(await self._fitted(request.job), self._array(request.x))
@@ -240,7 +186,7 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
             wire.fill_chunk(response.chunk, offset, piece)
             yield response
 
-    @_unary
+    @unary
     async def GetInventory(self, request: messages.GetInventoryRequest, context: Context) -> messages.GetInventoryResponse:
         """What this machine has."""
         machine, scheduler = await self._coordinator.inventory(), self._keeper.scheduler
@@ -269,7 +215,7 @@ def _document(text: str, what: str) -> dict[str, Any]:
 
 async def start_server(servicer: CoordinatorServicer, address: str) -> Callable[[], Awaitable[None]]:
     """Serve on ``unix:PATH``; returns what stops the server. The umask must keep others out before this is called."""
-    server = aio.server(options=OPTIONS)
+    server = aio.server(options=(*OPTIONS, *STREAMS))
     stubs.add_CoordinatorServiceServicer_to_server(servicer, server)
     status: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(status, server)

@@ -40,7 +40,7 @@ def quiet(progress: Progress) -> None:
 def job(tmp_path: Path) -> Path:
     """A job that claims to run, and that nobody holds."""
     directory = JobDirectory.create(tmp_path / "job", REQUEST, {"format": 1})
-    directory.begin({"format": 1}, quiet)
+    directory.begin({"format": 1, "execution": {"members": [{"name": "a"}]}}, quiet)
     directory.close()
     return tmp_path / "job"
 
@@ -59,6 +59,7 @@ def test_a_job_that_nobody_works_on_is_cancelled_at_once(job: Path) -> None:
     status = cancel(job)
     assert (status.state, status.error) == ("CANCELLED", "Cancelled")
     assert "when nobody worked on it any more" in str(status.reason)
+    assert [(member.name, member.state) for member in status.members] == [("a", "ended")]
     assert job_lock.holder(job) is None
 
 

@@ -47,5 +47,5 @@ def test_what_nobody_foresaw_is_told_plainly_and_on_the_terminal(
         asyncio.run(call(servicer))
     code, text = ended.value.args
     assert code == grpc.StatusCode.INTERNAL
-    assert "met a fault in the service (OSError)" in text and "/home/ada" not in text
+    assert "met a fault of its own (OSError)" in text and "/home/ada" not in text
     assert "OSError: /home/ada/x" in capsys.readouterr().err
