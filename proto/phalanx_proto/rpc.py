@@ -1,9 +1,9 @@
 """gRPC as all of us load it: ``from phalanx_proto.rpc import aio, grpc``, before anything else that imports it.
 
-In recent releases gRPC's EventEngine moves the bytes of Python's channels too. It hands every message through more threads:
-a third more time a round trip, half as much again for many megabytes (docs/decisions/013). gRPC reads which of its
-experiments are on when it is loaded, and from the environment only; so the environment says it for that moment. Where a
-program has loaded gRPC before us, or has a choice of its own there, that stands: all is the same, but slower.
+In recent releases gRPC's EventEngine moves the bytes of Python's channels too. It hands every message through more threads, and
+everything takes half as long again, small messages and large (docs/decisions/013). gRPC reads which of its experiments are on
+when it is loaded, and from the environment only; so the environment says it for that moment. Where a program has loaded gRPC
+before us, or has a choice of its own there, that stands: all is the same, but slower.
 """
 
 import contextlib
