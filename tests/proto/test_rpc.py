@@ -48,7 +48,7 @@ def test_a_choice_of_the_persons_own_stands(tmp_path: Path) -> None:
     "module",
     [
         "phalanx.calls", "phalanx.embedded", "phalanx_coordinator.service.serve", "phalanx_coordinator.service.service",
-        "phalanx_coordinator.jobs.runner", "phalanx_worker.daemon", "phalanx_worker.service",
+        "phalanx_coordinator.jobs.runner", "phalanx_worker.service",
     ],
 )  # fmt: skip
 def test_nothing_of_ours_loads_it_another_way(module: str) -> None:
@@ -61,9 +61,4 @@ class Watch:
 sys.meta_path.insert(0, Watch())
 import {module}
 """
-    assert answers(code) in ([CHOICE], [])  # the daemon loads it later
-
-
-def test_the_worker_does_load_it() -> None:
-    code = "import sys, phalanx_worker.service; print('grpc' in sys.modules)"
-    assert answers(code) == ["True"]
+    assert answers(code) == [CHOICE]
