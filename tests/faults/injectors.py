@@ -15,6 +15,7 @@ from phalanx_coordinator.members.remote_worker import RemoteWorker
 from phalanx_proto import wire
 from tests.faults.proxy import Proxy
 from tests.faults.schedules import Fault, Phase
+from tests.freezing import freeze
 
 
 class Injector:
@@ -99,4 +100,4 @@ class Injector:
 def _signal(pid: int | None, what: signal.Signals) -> None:
     if pid is not None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, what)
+            freeze(pid) if what == signal.SIGSTOP else os.kill(pid, what)

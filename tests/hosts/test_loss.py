@@ -13,6 +13,7 @@ import pytest
 from phalanx_coordinator.members.launch import WorkerProcess
 from phalanx_coordinator.members.remote_worker import RemoteWorker
 from phalanx_proto.errors import WorkerLost
+from tests.freezing import freeze
 from tests.hosts.lab import Lab
 from tests.hosts.workers import HASTY, shake, with_worker
 
@@ -35,7 +36,7 @@ class Scene:
             process.kill()
 
     def stop_worker(self) -> None:
-        self.daemon().suspend()
+        freeze(self.daemon().pid)
 
     def kill_ssh(self) -> None:
         for process in self.ssh():
@@ -51,7 +52,7 @@ class Scene:
 
     def stop_ssh(self) -> None:
         for process in self.ssh():
-            process.suspend()
+            freeze(process.pid)
 
     def silence(self) -> None:
         self.silent.touch()

@@ -11,6 +11,7 @@ import phalanx
 from phalanx.models import Model
 from phalanx_proto.execution import Cluster
 from phalanx_proto.jobs import Progress
+from tests.freezing import freeze
 
 Place = tuple[str, float]
 """Transport and weight of one member."""
@@ -71,6 +72,6 @@ def once_updating(act: Callable[[], None], after: int = 1) -> Callable[[Progress
 
 
 def end(pid: int | None, how: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to a process that must be there."""
+    """Send a signal to a process that must be there; one that is stopped has stopped."""
     assert pid is not None
-    os.kill(pid, how)
+    freeze(pid) if how == signal.SIGSTOP else os.kill(pid, how)

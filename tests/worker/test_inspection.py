@@ -17,6 +17,7 @@ from phalanx_proto.experiment import Dense, ModelSpec, OptimizerSpec, ProgramSpe
 from phalanx_proto.handshake import NOT_RUN, PASSED
 from phalanx_worker import lowering
 from phalanx_worker.inspection import Inspector
+from tests.freezing import freeze
 
 PATIENCE = 120.0
 SPEC = ProgramSpec(
@@ -108,7 +109,7 @@ def test_a_program_that_is_too_long_is_not_even_sent(inspector: Inspector) -> No
 def test_an_inspector_that_hangs_is_ended_at_the_deadline(inspector: Inspector, artifacts: dict[str, Artifact]) -> None:
     assert inspector.self_test(PATIENCE) == PASSED
     first = pid_of(inspector)
-    os.kill(first, signal.SIGSTOP)
+    freeze(first)
     with pytest.raises(ProgramRefused, match=r"'update': while it was read, the inspector did not answer"):
         inspector.inspect([artifacts["update"]], [None], 0.2)
     assert not psutil.pid_exists(first)
@@ -120,7 +121,7 @@ def test_an_inspector_that_dies_refuses_its_program_with_the_reason(
 ) -> None:
     assert inspector.self_test(PATIENCE) == PASSED
     first = pid_of(inspector)
-    os.kill(first, signal.SIGSTOP)
+    freeze(first)
     killer = threading.Timer(0.1, os.kill, (first, signal.SIGKILL))
     killer.start()
     with pytest.raises(ProgramRefused, match=r"'update': while it was read, the inspector was ended by SIGKILL"):
@@ -143,7 +144,7 @@ def test_an_inspector_that_dies_idle_is_not_the_programs_fault(inspector: Inspec
 
 
 def test_a_late_start_is_not_the_programs_fault(inspector: Inspector, artifacts: dict[str, Artifact]) -> None:
-    os.kill(pid_of(inspector), signal.SIGSTOP)
+    freeze(pid_of(inspector))
     with pytest.raises(OutOfTime):
         inspector.inspect([artifacts["update"]], [None], 0.1)
     assert inspector.pid is None
@@ -152,7 +153,7 @@ def test_a_late_start_is_not_the_programs_fault(inspector: Inspector, artifacts:
 def test_self_tests_that_were_ended_are_told_apart_from_wrong_ones(inspector: Inspector) -> None:
     os.kill(pid_of(inspector), signal.SIGSEGV)
     assert inspector.self_test(PATIENCE) == f"{NOT_RUN}: the inspector was ended by SIGSEGV"
-    os.kill(pid_of(inspector), signal.SIGSTOP)
+    freeze(pid_of(inspector))
     assert inspector.self_test(0.1) == f"{NOT_RUN}: the inspector did not answer before its deadline; it was ended"
 
 

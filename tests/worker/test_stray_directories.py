@@ -15,6 +15,7 @@ import pytest
 
 from phalanx_worker.housing import SOCKET, Housing
 from phalanx_worker.stray_directories import find, places, remove
+from tests.freezing import freeze
 from tests.worker.daemons import TOKEN
 
 NAME = "phalanx-" + "0a" * 16
@@ -93,7 +94,7 @@ def test_a_worker_and_its_supervisor_that_are_both_killed(place: Path) -> None:
         worker = psutil.Process(ready["pid"])
         family = [worker, *worker.children(recursive=True)]
         assert find([place], later(own)) == []
-        worker.suspend()  # or it would see its supervisor go, and clear up before its own turn comes
+        freeze(worker.pid)  # or it would see its supervisor go, and clear up before its own turn comes
         supervisor.kill()
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import pytest
 
 from phalanx_worker import stray_directories, strays
 from phalanx_worker.strays import Seen, Stray, end, find_strays, look
+from tests.freezing import freeze
 from tests.worker.daemons import TOKEN, until
 
 ME, OTHER = 1000, 1001
@@ -150,7 +150,7 @@ def test_a_stopped_orphan_is_found_and_ended(
 ) -> None:
     owner, daemon, directory = owner_and_daemon
     assert of(daemon.pid) == []
-    daemon.send_signal(signal.SIGSTOP)
+    freeze(daemon.pid)
     assert of(daemon.pid) == []
     owner.kill()
     owner.wait()
