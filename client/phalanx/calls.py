@@ -10,7 +10,7 @@ from phalanx_proto.rpc import grpc
 
 from numpy.typing import NDArray
 
-from phalanx_proto import arrays, errors, job_wire, tensors, wire
+from phalanx_proto import arrays, bulk, errors, job_wire, tensors, wire
 from phalanx_proto.arrays import Arrays
 from phalanx_proto.errors import PhalanxError, Unavailable
 from phalanx_proto.experiment import Rows
@@ -47,6 +47,7 @@ class Calls:
         self._socket, self._tunnel = socket, tunnel
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=OPTIONS)
         self._stub: Any = stubs.CoordinatorServiceStub(self._channel)
+        bulk.attach(self._stub, self._channel, messages.DESCRIPTOR.services_by_name["CoordinatorService"])
 
     def prove(self) -> None:
         """Raises ``Unavailable`` unless a service answers."""
@@ -186,31 +187,33 @@ def _reference(array: NDArray[Any]) -> messages.ArrayReference:
     return messages.ArrayReference(header=wire.header(array), digest=tensors.digest_bytes(tensors.encode(array)[2]))
 
 
-def _pieces(digest: str, data: memoryview) -> Iterator[messages.PutArrayRequest]:
-    yield messages.PutArrayRequest(header=messages.ArrayHeader(digest=digest, length=data.nbytes))
+def _pieces(digest: str, data: memoryview) -> Iterator[tuple[messages.PutArrayRequest, list[memoryview]]]:
+    yield messages.PutArrayRequest(header=messages.ArrayHeader(digest=digest, length=data.nbytes)), []
     offset = 0
     for piece in tensors.chunks(data):
         request = messages.PutArrayRequest()
-        wire.fill_chunk(request.chunk, offset, piece)
-        yield request
+        bulk.fill(request.chunk, offset, piece)
+        yield request, [piece]
         offset += piece.nbytes
 
 
 def _received(stream: Any) -> tuple[str, dict[str, bytes]]:
-    document = next(stream).document
+    document = next(stream)[0].document
     assemblers = {
         name: tensors.Assembler(tensors.byte_size(entry.dtype, entry.shape))
         for name, entry in arrays.entries(json.loads(document)).items()
     }
-    for response in stream:
+    for response, payload in stream:
         part = response.array
-        assemblers[part.name].add(part.chunk.offset, part.chunk.data, part.chunk.checksum)
+        (data,) = bulk.pieces([part.chunk], payload)
+        assemblers[part.name].add(part.chunk.offset, data, part.chunk.checksum)
     return document, {name: bytes(assembler.finish()) for name, assembler in assemblers.items()}
 
 
 def _outputs(stream: Any) -> NDArray[Any]:
-    header = next(stream).header
+    header = next(stream)[0].header
     assembler = tensors.Assembler(tensors.byte_size(header.dtype, list(header.shape)))
-    for response in stream:
-        assembler.add(response.chunk.offset, response.chunk.data, response.chunk.checksum)
+    for response, payload in stream:
+        (data,) = bulk.pieces([response.chunk], payload)
+        assembler.add(response.chunk.offset, data, response.chunk.checksum)
     return tensors.decode(header.dtype, list(header.shape), assembler.finish())

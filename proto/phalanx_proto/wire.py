@@ -6,18 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phalanx_proto import tensors
+from phalanx_proto import bulk, tensors
 from phalanx_proto.errors import CorruptData
 from phalanx_proto.handshake import BackendFound, Handshake
 from phalanx_proto.receipt import Receipt
 from phalanx_proto.v1 import tensor_pb2, worker_service_pb2
 
 Node = tuple[int, int]
-
-
-def fill_chunk(message: tensor_pb2.Chunk, offset: int, data: memoryview) -> None:
-    """Set one chunk and its checksum; in place, since every message that is put into another is copied."""
-    message.offset, message.data, message.checksum = offset, bytes(data), tensors.checksum(data)
 
 
 def header(array: NDArray[Any]) -> tensor_pb2.TensorHeader:
@@ -68,18 +63,19 @@ def receipt(message: worker_service_pb2.Receipt) -> Receipt:
 
 def node_messages(
     update: int, nodes: Mapping[Node, NDArray[np.float64]], cost: Receipt
-) -> Iterator[worker_service_pb2.TrainResponse]:
+) -> Iterator[tuple[worker_service_pb2.TrainResponse, list[memoryview]]]:
     """The nodes of one update in as few messages as the chunk size allows; the receipt comes with the last."""
-    response, filled = worker_service_pb2.TrainResponse(update=update), 0
+    response, payload, filled = worker_service_pb2.TrainResponse(update=update), list[memoryview](), 0
     for (lo, hi), values in sorted(nodes.items()):
         for offset, piece in tensors.offsets(values):
             if filled + piece.nbytes > tensors.CHUNK and filled:
-                yield response
-                response, filled = worker_service_pb2.TrainResponse(update=update), 0
-            fill_chunk(response.parts.add(lo=lo, hi=hi).chunk, offset, piece)
+                yield response, payload
+                response, payload, filled = worker_service_pb2.TrainResponse(update=update), [], 0
+            bulk.fill(response.parts.add(lo=lo, hi=hi).chunk, offset, piece)
+            payload.append(piece)
             filled += piece.nbytes
     response.receipt.CopyFrom(receipt_message(cost))
-    yield response
+    yield response, payload
 
 
 class NodeReader:
@@ -93,13 +89,13 @@ class NodeReader:
             node: tensors.Assembler(buffers[node].nbytes, out=buffers[node].view(np.uint8).data) for node in self._waiting
         }
 
-    def add(self, part: worker_service_pb2.NodePart) -> None:
-        """Take the next part; CorruptData if it is not of a node that was asked for, or out of order."""
+    def add(self, part: worker_service_pb2.NodePart, data: memoryview) -> None:
+        """Take the next part and its bytes; CorruptData if it is not of a node that was asked for, or out of order."""
         node = (part.lo, part.hi)
         if not self._waiting or node != self._waiting[0]:
             raise CorruptData(f"values of blocks [{part.lo}, {part.hi}) came, which are not the next ones asked for")
         assembler = self._assemblers[node]
-        assembler.add(part.chunk.offset, part.chunk.data, part.chunk.checksum)
+        assembler.add(part.chunk.offset, data, part.chunk.checksum)
         if assembler.complete:
             self._waiting.pop(0)
 

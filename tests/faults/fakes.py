@@ -232,7 +232,8 @@ class Stream:
         self._dead = False
         self._ready_at = 0.0
 
-    async def write(self, request: messages.TrainRequest) -> None:
+    async def write(self, sent: tuple[messages.TrainRequest, list[memoryview]]) -> None:
+        request, (data,) = sent
         if self._error is not None:
             raise self._error
         if self._dead:
@@ -242,7 +243,7 @@ class Stream:
             self._parameters = np.zeros(PARAMETERS)
             self._assembler = tensors.Assembler(8 * PARAMETERS, out=self._parameters.view(np.uint8).data)
         chunk = request.parameters
-        self._assembler.add(chunk.offset, chunk.data, chunk.checksum)
+        self._assembler.add(chunk.offset, data, chunk.checksum)
         self._answer()
 
     def _answer(self) -> None:
@@ -250,13 +251,13 @@ class Stream:
         ids = np.frombuffer(plan.rows, "<i4").tolist()
         count, block = self._schedule.blocks_of(plan.update), self._schedule.block
         nodes = nodes_of(self._parameters, ids, block, plan.lo, plan.hi, count)
-        (whole,) = wire.node_messages(plan.update, nodes, Receipt(rows=len(ids), compute_ns=1000))
+        ((whole, payload),) = wire.node_messages(plan.update, nodes, Receipt(rows=len(ids), compute_ns=1000))
         answer: list[Any] = []
         for number, part in enumerate(whole.parts, 1):
             response = messages.TrainResponse(update=plan.update, parts=[part])
             if number == len(whole.parts):
                 response.receipt.CopyFrom(whole.receipt)
-            answer.append(response)
+            answer.append((response, payload[number - 1]))
         wait = COMPUTING
         for phase in PHASES:
             for fault in self._due(plan.update, phase):
@@ -297,11 +298,10 @@ class Stream:
             case "stale":
                 return [*self._last, *parts], wait
             case "corrupt":
-                changed = messages.TrainResponse.FromString(parts[-1].SerializeToString())
-                data = bytearray(changed.parts[0].chunk.data)
+                response, payload = parts[-1]
+                data = bytearray(payload)
                 data[len(data) // 2] ^= 1
-                changed.parts[0].chunk.data = bytes(data)
-                return [*parts[:-1], changed], wait
+                return [*parts[:-1], (response, memoryview(data))], wait
             case "stop" if fault.seconds < self._deadlines.heartbeat:
                 return parts, wait + fault.seconds
         for part in parts[:first]:

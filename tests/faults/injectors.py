@@ -54,8 +54,8 @@ class Injector:
             self._happen(worker, update, "replied")
             return receipt
 
-        def added(reader: wire.NodeReader, part: Any) -> None:
-            add(reader, part)
+        def added(reader: wire.NodeReader, part: Any, data: memoryview) -> None:
+            add(reader, part, data)
             worker, update = reader.of  # type: ignore[attr-defined]
             self._happen(worker, update, "replying")
 

@@ -123,8 +123,8 @@ def in_reply(patch: pytest.MonkeyPatch, fault: Fault) -> None:
             replying.append(self)
         return await collect(self, update, reader)
 
-    def added(self: wire.NodeReader, part: Any) -> None:
-        add(self, part)
+    def added(self: wire.NodeReader, part: Any, data: memoryview) -> None:
+        add(self, part, data)
         while replying:
             end(replying.pop().process.pid)
 

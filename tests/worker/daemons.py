@@ -47,9 +47,9 @@ def metadata(run: str = "run-1", incarnation: int | str = 1, token: str | None =
     return (*head, ("phalanx-run", run), ("phalanx-incarnation", str(incarnation)))
 
 
-def chunks(data: bytes, size: int = CHUNK) -> list[tensor_pb2.Chunk]:
+def chunks(data: bytes, size: int = CHUNK) -> list[tuple[tensor_pb2.Chunk, bytes]]:
     return [
-        tensor_pb2.Chunk(offset=start, data=piece, checksum=xxhash.xxh3_64_intdigest(piece))
+        (tensor_pb2.Chunk(offset=start, length=len(piece), checksum=xxhash.xxh3_64_intdigest(piece)), piece)
         for start in range(0, len(data), size)
         for piece in [data[start : start + size]]
     ]
@@ -57,7 +57,8 @@ def chunks(data: bytes, size: int = CHUNK) -> list[tensor_pb2.Chunk]:
 
 def blob(data: bytes, digest: str | None = None) -> list[messages.PutBlobRequest]:
     header = messages.BlobHeader(digest=digest or tensors.digest_bytes(data), length=len(data))
-    return [messages.PutBlobRequest(header=header), *(messages.PutBlobRequest(chunk=chunk) for chunk in chunks(data))]
+    parts = [messages.PutBlobRequest(payload=piece, chunk=chunk) for chunk, piece in chunks(data)]
+    return [messages.PutBlobRequest(header=header), *parts]
 
 
 def rows_of(problem: Problem, update: int, lo: int, hi: int) -> NDArray[np.int32]:
@@ -74,10 +75,10 @@ def update_requests(
     """One update: the plan with the first chunk, then the other chunks."""
     rows = rows_of(problem, update, lo, hi).tobytes() if rows is None else rows
     parts = chunks(problem.initial.tobytes() if parameters is None else parameters)
-    first = messages.TrainRequest(
-        plan=messages.UpdatePlan(update=update, lo=lo, hi=hi, rows=rows), parameters=parts[0] if parts else None
-    )  # fmt: skip
-    return [first, *(messages.TrainRequest(parameters=part) for part in parts[1:])]
+    plan = messages.UpdatePlan(update=update, lo=lo, hi=hi, rows=rows)
+    requests = [messages.TrainRequest(payload=piece, parameters=chunk) for chunk, piece in parts] or [messages.TrainRequest()]
+    requests[0].plan.CopyFrom(plan)
+    return requests
 
 
 def open_request(problem: Problem, program: bytes) -> messages.OpenRequest:
@@ -203,10 +204,13 @@ def nodes_in(responses: Sequence[messages.TrainResponse]) -> Nodes:
     """The node vectors of one update, from their pieces."""
     pieces: dict[tuple[int, int], bytes] = defaultdict(bytes)
     for response in responses:
+        payload = response.payload
         for part in response.parts:
+            data, payload = payload[: part.chunk.length], payload[part.chunk.length :]
             assert part.chunk.offset == len(pieces[part.lo, part.hi])
-            assert part.chunk.checksum == xxhash.xxh3_64_intdigest(part.chunk.data)
-            pieces[part.lo, part.hi] += part.chunk.data
+            assert part.chunk.checksum == xxhash.xxh3_64_intdigest(data)
+            pieces[part.lo, part.hi] += data
+        assert not payload
     return {span: np.frombuffer(data, "<f8") for span, data in pieces.items()}
 
 

@@ -196,7 +196,7 @@ Parts = list[messages.PutBlobRequest]
 
 
 def part(offset: int = 0, data: bytes = b"", checksum: int = 0) -> messages.PutBlobRequest:
-    return messages.PutBlobRequest(chunk=tensor_pb2.Chunk(offset=offset, data=data, checksum=checksum))
+    return messages.PutBlobRequest(payload=data, chunk=tensor_pb2.Chunk(offset=offset, length=len(data), checksum=checksum))
 
 
 def with_header(head: messages.PutBlobRequest, *, digest: str = "", length: int = 0) -> messages.PutBlobRequest:
@@ -220,12 +220,14 @@ BLOB_FAULTS: dict[str, Callable[[messages.PutBlobRequest, Parts], Parts]] = {
     "huge": lambda head, parts: [with_header(head, length=1 << 62), *parts],
     "nothing": lambda head, parts: [],
     "hollow": lambda head, parts: [messages.PutBlobRequest()],
+    "no bytes": lambda head, parts: [head, messages.PutBlobRequest(chunk=parts[0].chunk)],
+    "more bytes": lambda head, parts: [head, messages.PutBlobRequest(payload=THIRTY, chunk=parts[0].chunk)],
 }
 
 
 def damaged(how: str) -> Parts:
     """A blob of three chunks with one fault."""
-    parts = [messages.PutBlobRequest(chunk=chunk) for chunk in daemons.chunks(THIRTY, 10)]
+    parts = [messages.PutBlobRequest(payload=piece, chunk=chunk) for chunk, piece in daemons.chunks(THIRTY, 10)]
     return BLOB_FAULTS[how](blob(THIRTY)[0], parts)
 
 
@@ -246,6 +248,8 @@ def damaged(how: str) -> Parts:
         ("huge", InvalidRequest, "above this worker's limit"),
         ("nothing", InvalidRequest, "a blob without a header"),
         ("hollow", InvalidRequest, "one header and then its chunks"),
+        ("no bytes", CorruptData, "chunks of 10 bytes and more came with a payload of 0"),
+        ("more bytes", CorruptData, "a payload of 30 bytes came with chunks of 10"),
     ],
 )
 def test_a_damaged_blob_is_refused(daemon: Daemon, how: str, kind: type[PhalanxError], message: str) -> None:
@@ -257,7 +261,7 @@ def test_a_damaged_blob_is_refused(daemon: Daemon, how: str, kind: type[PhalanxE
 
 def test_a_message_over_the_limit_ends_its_call_alone(daemon: Daemon) -> None:
     data = bytes(17 << 20)
-    request = messages.PutBlobRequest(chunk=tensor_pb2.Chunk(data=data))
+    request = messages.PutBlobRequest(payload=data, chunk=tensor_pb2.Chunk(length=len(data)))
     with pytest.raises(grpc.RpcError) as caught:
         daemon.stub.PutBlob(iter([request]), timeout=PATIENCE, metadata=metadata())
     found: Any = caught.value

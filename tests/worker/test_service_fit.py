@@ -108,7 +108,8 @@ def test_updates_follow_each_other_on_one_stream(opened: Daemon, served: Problem
 
 def test_a_plan_may_come_before_its_parameters(opened: Daemon, served: Problem) -> None:
     whole = update_requests(served, 0, 0, 7)
-    split = [messages.TrainRequest(plan=whole[0].plan), messages.TrainRequest(parameters=whole[0].parameters)]
+    rest = messages.TrainRequest(payload=whole[0].payload, parameters=whole[0].parameters)
+    split = [messages.TrainRequest(plan=whole[0].plan), rest]
     assert opened.train(split)[0].parts == opened.train(whole)[0].parts
 
 
@@ -154,17 +155,20 @@ def faulty(problem: Problem, how: str) -> list[messages.TrainRequest]:
     chunk, data = good.parameters, problem.initial.tobytes()
     if how in PLAN_FAULTS:
         plan = PLAN_FAULTS[how](daemons.rows_of(problem, 0, 0, 7))
-        return [messages.TrainRequest(plan=plan, parameters=chunk)]
+        return [messages.TrainRequest(payload=good.payload, plan=plan, parameters=chunk)]
     parameters = {
         "long": daemons.chunks(bytes(320))[0],
         "short": daemons.chunks(data[:-8])[0],
-        "flipped": tensor_pb2.Chunk(offset=0, data=data, checksum=chunk.checksum ^ 1),
-        "gap": tensor_pb2.Chunk(offset=8, data=data[8:], checksum=1),
-        "hole": tensor_pb2.Chunk(),
+        "flipped": (tensor_pb2.Chunk(offset=0, length=len(data), checksum=chunk.checksum ^ 1), data),
+        "gap": (tensor_pb2.Chunk(offset=8, length=len(data) - 8, checksum=1), data[8:]),
+        "hole": (tensor_pb2.Chunk(), b""),
     }
     if how in parameters:
-        return [messages.TrainRequest(plan=good.plan, parameters=parameters[how]), good]
-    return {"no plan": [messages.TrainRequest(parameters=chunk)], "nothing": [messages.TrainRequest()]}[how]
+        chunk, payload = parameters[how]
+        return [messages.TrainRequest(payload=payload, plan=good.plan, parameters=chunk), good]
+    return {"no plan": [messages.TrainRequest(payload=good.payload, parameters=chunk)], "nothing": [messages.TrainRequest()]}[
+        how
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
-from phalanx_proto import wire
+from phalanx_proto import bulk, wire
 from phalanx_proto.answering import OPTIONS, Context, refuse, streaming, unary
 from phalanx_proto.errors import InvalidRequest, PhalanxError, StaleIncarnation, Unauthorized, Unavailable, WrongRun
 from phalanx_proto.experiment import DType, Sizes
@@ -69,16 +69,19 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         return messages.MissingBlobsResponse(digests=self._state.blobs.missing(request.digests))
 
     @unary
-    async def PutBlob(self, requests: AsyncIterator[messages.PutBlobRequest], context: Context) -> messages.PutBlobResponse:
+    async def PutBlob(  # type: ignore[override]  # its messages come with their payload: see bulk
+        self, requests: AsyncIterator[tuple[messages.PutBlobRequest, memoryview]], context: Context
+    ) -> messages.PutBlobResponse:
         """Store one blob."""
         arrival = None
         kept = False
         try:
-            async for request in requests:
+            async for request, payload in requests:
                 if request.WhichOneof("part") == "header" and arrival is None:
                     arrival = self._state.blobs.receive(request.header.digest, request.header.length)
                 elif request.WhichOneof("part") == "chunk" and arrival is not None:
-                    arrival.assembler.add(request.chunk.offset, request.chunk.data, request.chunk.checksum)
+                    (data,) = bulk.pieces([request.chunk], payload)
+                    arrival.assembler.add(request.chunk.offset, data, request.chunk.checksum)
                 else:
                     raise InvalidRequest("a blob is one header and then its chunks")
             if arrival is None:
@@ -101,14 +104,14 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
         return messages.OpenResponse(canary=canary, receipt=wire.receipt_message(cost))
 
     @streaming
-    async def Train(
-        self, requests: AsyncIterator[messages.TrainRequest], context: Context
-    ) -> AsyncIterator[messages.TrainResponse]:
+    async def Train(  # type: ignore[override]
+        self, requests: AsyncIterator[tuple[messages.TrainRequest, memoryview]], context: Context
+    ) -> AsyncIterator[tuple[messages.TrainResponse, list[memoryview]]]:
         """Updates in lockstep."""
         self._check_run(context)
         stream = self._stream = object()
         plan, parameters = None, None
-        async for request in requests:
+        async for request, payload in requests:
             if self._stream is not stream:
                 raise StaleIncarnation("a newer stream or run has taken the place of this one")
             if request.HasField("plan"):
@@ -118,7 +121,8 @@ class WorkerServicer(worker_service_pb2_grpc.WorkerServiceServicer):
             if plan is None or parameters is None:
                 raise InvalidRequest("parameters came without the plan of their update")
             if request.HasField("parameters"):
-                parameters.add(request.parameters.offset, request.parameters.data, request.parameters.checksum)
+                (data,) = bulk.pieces([request.parameters], payload)
+                parameters.add(request.parameters.offset, data, request.parameters.checksum)
             if parameters.complete:
                 nodes, cost = await self._state.nodes(plan.update, plan.lo, plan.hi, row_ids(plan.rows))
                 for response in wire.node_messages(plan.update, nodes, cost):
@@ -221,6 +225,7 @@ async def start_server(state: WorkerState, token: str, address: str) -> Callable
     server = aio.server(options=(*OPTIONS, *STREAMS))
     servicer = WorkerServicer(state, token)
     worker_service_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
+    bulk.serve(server, servicer, messages.DESCRIPTOR.services_by_name["WorkerService"])
     status = GuardedHealth(servicer.authorize)
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     for name in ("", "phalanx_proto.v1.WorkerService"):

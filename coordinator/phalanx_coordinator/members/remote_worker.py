@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phalanx_coordinator.members.launch import WorkerProcess
 from phalanx_coordinator.members.timing import SLOWEST_LINK, UNDER_WAY, Deadlines
-from phalanx_proto import errors, tensors, wire
+from phalanx_proto import bulk, errors, tensors, wire
 from phalanx_proto.errors import CorruptData, PhalanxError, WorkerLost
 from phalanx_proto.experiment import Sizes
 from phalanx_proto.handshake import PROTOCOL, Handshake
@@ -55,6 +55,7 @@ class RemoteWorker:
         patience = HERE if process.record.here else FAR
         self._channel = aio.insecure_channel(f"unix:{process.socket}", options=(*OPTIONS, *patience))
         self._stub: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
+        bulk.attach(self._stub, self._channel, messages.DESCRIPTOR.services_by_name["WorkerService"])
         self._token = token
         self._train: Any = None
         self.bind(run, incarnation)
@@ -132,8 +133,8 @@ class RemoteWorker:
         request = messages.TrainRequest(plan=plan)
         try:
             for offset, piece in tensors.offsets(parameters):
-                wire.fill_chunk(request.parameters, offset, piece)
-                await self._train.write(request)
+                bulk.fill(request.parameters, offset, piece)
+                await self._train.write((request, [piece]))
                 request = messages.TrainRequest()
         except (aio.AioRpcError, asyncio.InvalidStateError):
             raise await self._stream_error(self._train) from None
@@ -146,16 +147,17 @@ class RemoteWorker:
     async def _collect(self, update: int, reader: wire.NodeReader) -> Receipt:
         while True:
             try:
-                response = await self._train.read()
+                answer = await self._train.read()
             except aio.AioRpcError as error:
                 raise await self._translated(error) from None
-            if response is aio.EOF:
+            if answer is aio.EOF:
                 raise await self._stream_error(self._train)
-            self._readable(response)
+            response, payload = self._readable(answer)
             if response.update != update:
                 raise CorruptData(f"worker {self.name} answered update {response.update} instead of {update}")
-            for part in response.parts:
-                reader.add(part)
+            data = bulk.pieces((part.chunk for part in response.parts), payload)
+            for part, piece in zip(response.parts, data, strict=True):
+                reader.add(part, piece)
             if response.HasField("receipt"):
                 reader.finish()
                 receipt = wire.receipt(response.receipt)
@@ -232,11 +234,11 @@ class RemoteWorker:
         await self.process.close()
 
 
-async def _blob(digest: str, data: memoryview) -> AsyncIterator[messages.PutBlobRequest]:
-    yield messages.PutBlobRequest(header=messages.BlobHeader(digest=digest, length=data.nbytes))
+async def _blob(digest: str, data: memoryview) -> AsyncIterator[tuple[messages.PutBlobRequest, list[memoryview]]]:
+    yield messages.PutBlobRequest(header=messages.BlobHeader(digest=digest, length=data.nbytes)), []
     offset = 0
     for piece in tensors.chunks(data):
         request = messages.PutBlobRequest()
-        wire.fill_chunk(request.chunk, offset, piece)
-        yield request
+        bulk.fill(request.chunk, offset, piece)
+        yield request, [piece]
         offset += piece.nbytes

@@ -92,7 +92,7 @@ class ArrayArrival:
             raise Unavailable(f"the array cannot be written: {error.strerror}") from None
         self._file, self._path = os.fdopen(descriptor, "wb"), Path(name)
 
-    def add(self, offset: int, data: bytes, checksum: int) -> None:
+    def add(self, offset: int, data: tensors.Data, checksum: int) -> None:
         """Take the next chunk; raises ``CorruptData``."""
         if offset != self._received or offset + len(data) > self._length or not data:
             raise CorruptData(f"the chunk at offset {offset} of {self._length} bytes does not follow {self._received} bytes")

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from phalanx_coordinator.jobs.keeper import JobKeeper, require_fit
 from phalanx_coordinator.service.array_store import ArrayStore
 from phalanx_coordinator.session import Coordinator
-from phalanx_proto import arrays, job_files, job_wire, outcomes, requests, tensors, wire
+from phalanx_proto import arrays, bulk, job_files, job_wire, outcomes, requests, tensors, wire
 from phalanx_proto.answering import OPTIONS, Context, streaming, unary
 from phalanx_proto.errors import InvalidJob, InvalidRequest
 from phalanx_proto.experiment import Rows
@@ -48,15 +48,18 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
         return messages.MissingArraysResponse(digests=self._store.missing(request.digests))
 
     @unary
-    async def PutArray(self, requests: AsyncIterator[messages.PutArrayRequest], context: Context) -> messages.PutArrayResponse:
+    async def PutArray(  # type: ignore[override]  # its messages come with their payload: see bulk
+        self, requests: AsyncIterator[tuple[messages.PutArrayRequest, memoryview]], context: Context
+    ) -> messages.PutArrayResponse:
         """Store one array."""
         arrival = None
         try:
-            async for request in requests:
+            async for request, payload in requests:
                 if request.WhichOneof("part") == "header" and arrival is None:
                     arrival = self._store.receive(request.header.digest, request.header.length)
                 elif request.WhichOneof("part") == "chunk" and arrival is not None:
-                    arrival.add(request.chunk.offset, request.chunk.data, request.chunk.checksum)
+                    (data,) = bulk.pieces([request.chunk], payload)
+                    arrival.add(request.chunk.offset, data, request.chunk.checksum)
                 else:
                     raise InvalidRequest("an array is one header and then its chunks")
             if arrival is None:
@@ -141,18 +144,18 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
         return messages.ResumeResponse(status=job_wire.status_message(await self._keeper.resume(request.job, place)))
 
     @streaming
-    async def GetResult(
+    async def GetResult(  # type: ignore[override]
         self, request: messages.GetResultRequest, context: Context
-    ) -> AsyncIterator[messages.GetResultResponse]:
+    ) -> AsyncIterator[tuple[messages.GetResultResponse, list[memoryview]]]:
         """The outcome of a complete job."""
         document, held = outcomes.to_document(await self._outcome(request.job))
-        yield messages.GetResultResponse(document=json.dumps(document))
+        yield messages.GetResultResponse(document=json.dumps(document)), []
         for name in sorted(held):
             for offset, piece in tensors.offsets(held[name]):
                 response = messages.GetResultResponse()
                 response.array.name = name
-                wire.fill_chunk(response.array.chunk, offset, piece)
-                yield response
+                bulk.fill(response.array.chunk, offset, piece)
+                yield response, [piece]
 
     async def _outcome(self, job: str) -> outcomes.Outcome:
         return await asyncio.to_thread(job_files.read_outcome, self._keeper.path(job))
@@ -177,14 +180,16 @@ class CoordinatorServicer(stubs.CoordinatorServiceServicer):
         return messages.EvaluateResponse(loss=score.loss, rows=score.rows, accuracy=score.accuracy)
 
     @streaming
-    async def Predict(self, request: messages.PredictRequest, context: Context) -> AsyncIterator[messages.PredictResponse]:
+    async def Predict(  # type: ignore[override]
+        self, request: messages.PredictRequest, context: Context
+    ) -> AsyncIterator[tuple[messages.PredictResponse, list[memoryview]]]:
         """Outputs for features."""
         outputs = await self._coordinator.predict(await self._fitted(request.job), self._array(request.x))
-        yield messages.PredictResponse(header=wire.header(outputs))
+        yield messages.PredictResponse(header=wire.header(outputs)), []
         for offset, piece in tensors.offsets(outputs):
             response = messages.PredictResponse()
-            wire.fill_chunk(response.chunk, offset, piece)
-            yield response
+            bulk.fill(response.chunk, offset, piece)
+            yield response, [piece]
 
     @unary
     async def GetInventory(self, request: messages.GetInventoryRequest, context: Context) -> messages.GetInventoryResponse:
@@ -217,6 +222,7 @@ async def start_server(servicer: CoordinatorServicer, address: str) -> Callable[
     """Serve on ``unix:PATH``; returns what stops the server. The umask must keep others out before this is called."""
     server = aio.server(options=(*OPTIONS, *STREAMS))
     stubs.add_CoordinatorServiceServicer_to_server(servicer, server)
+    bulk.serve(server, servicer, messages.DESCRIPTOR.services_by_name["CoordinatorService"])
     status: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     for name in ("", NAME):

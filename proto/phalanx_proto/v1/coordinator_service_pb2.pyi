@@ -65,8 +65,11 @@ Global___MissingArraysResponse: _TypeAlias = MissingArraysResponse  # noqa: Y015
 class PutArrayRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """The bytes of the chunk."""
     @_builtins.property
     def header(self) -> Global___ArrayHeader: ...
     @_builtins.property
@@ -74,12 +77,13 @@ class PutArrayRequest(_message.Message):
     def __init__(
         self,
         *,
+        payload: _builtins.bytes = ...,
         header: Global___ArrayHeader | None = ...,
         chunk: _tensor_pb2.Chunk | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
@@ -479,8 +483,11 @@ Global___GetResultRequest: _TypeAlias = GetResultRequest  # noqa: Y015
 class GetResultResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     ARRAY_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """The bytes of the array's chunk."""
     document: _builtins.str
     """The outcome document."""
     @_builtins.property
@@ -488,12 +495,13 @@ class GetResultResponse(_message.Message):
     def __init__(
         self,
         *,
+        payload: _builtins.bytes = ...,
         document: _builtins.str = ...,
         array: Global___ArrayPart | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "document", b"document", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "document", b"document", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "document", b"document", "part", b"part", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["document", "array"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
@@ -646,8 +654,11 @@ Global___PredictRequest: _TypeAlias = PredictRequest  # noqa: Y015
 class PredictResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """The bytes of the chunk."""
     @_builtins.property
     def header(self) -> _tensor_pb2.TensorHeader:
         """[rows, outputs] in the dtype of the fit."""
@@ -657,12 +668,13 @@ class PredictResponse(_message.Message):
     def __init__(
         self,
         *,
+        payload: _builtins.bytes = ...,
         header: _tensor_pb2.TensorHeader | None = ...,
         chunk: _tensor_pb2.Chunk | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015

@@ -22,6 +22,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class TensorHeader(_message.Message):
     """How large values travel: a description once, then bytes in chunks of 1 to 4 MiB, each with its own checksum.
 
+    The bytes of a message's chunks lie one after another in its payload, which is field 1 of every message that has one: so they
+    come first, and who reads or writes a message can leave them where they are (phalanx_proto.bulk).
+
     What an array is; its values follow as chunks.
     """
 
@@ -51,29 +54,31 @@ Global___TensorHeader: _TypeAlias = TensorHeader  # noqa: Y015
 
 @_typing.final
 class Chunk(_message.Message):
-    """One piece of a value. Chunks of one value come in order, without gaps, starting at offset 0."""
+    """One piece of a value, whose bytes are in the message's payload. Chunks of one value come in order, without gaps, starting at
+    offset 0.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSET_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """Position of the first byte in the value."""
-    data: _builtins.bytes
-    """Little-endian bytes, at most 4 MiB."""
+    length: _builtins.int
+    """How many bytes, at most 4 MiB. Chunks and payload that differ in length are DATA_LOSS."""
     checksum: _builtins.int
-    """XXH3-64 of data; a mismatch is DATA_LOSS."""
+    """XXH3-64 of the bytes; a mismatch is DATA_LOSS."""
     def __init__(
         self,
         *,
         offset: _builtins.int = ...,
-        data: _builtins.bytes = ...,
+        length: _builtins.int = ...,
         checksum: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "data", b"data", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "length", b"length", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

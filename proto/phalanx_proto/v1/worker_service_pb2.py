@@ -26,7 +26,7 @@ from phalanx_proto.v1 import experiment_pb2 as phalanx__proto_dot_v1_dot_experim
 from phalanx_proto.v1 import tensor_pb2 as phalanx__proto_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%phalanx_proto/v1/worker_service.proto\x12\x10phalanx_proto.v1\x1a!phalanx_proto/v1/experiment.proto\x1a\x1dphalanx_proto/v1/tensor.proto\"t\n\x10HandshakeRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\x12\x0f\n\x07ordinal\x18\x05 \x01(\r\x12\r\n\x05\x64type\x18\x06 \x01(\t\"\xae\x02\n\x11HandshakeResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0f\n\x07phalanx\x18\x03 \x01(\t\x12\x10\n\x08platform\x18\x04 \x01(\t\x12\x0e\n\x06python\x18\x05 \x01(\t\x12\x0b\n\x03jax\x18\x06 \x01(\t\x12\x0e\n\x06jaxlib\x18\x07 \x01(\t\x12\x14\n\x0c\x63pu_features\x18\x08 \x01(\t\x12\x13\n\x0bslots_asked\x18\t \x01(\r\x12\x13\n\x0bslots_found\x18\n \x01(\r\x12\x30\n\x08\x62\x61\x63kends\x18\x0b \x03(\x0b\x32\x1e.phalanx_proto.v1.BackendFound\x12\x11\n\tself_test\x18\x0c \x01(\t\x12\x0b\n\x03pid\x18\r \x01(\x04\x12\x15\n\rnumeric_class\x18\x0e \x01(\t\"=\n\x0c\x42\x61\x63kendFound\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"&\n\x13MissingBlobsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"\'\n\x14MissingBlobsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"r\n\x0ePutBlobRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.phalanx_proto.v1.BlobHeaderH\x00\x12(\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x17.phalanx_proto.v1.ChunkH\x00\x42\x06\n\x04part\",\n\nBlobHeader\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\"!\n\x0fPutBlobResponse\x12\x0e\n\x06stored\x18\x01 \x01(\x08\"\xec\x01\n\x0bOpenRequest\x12\"\n\x03\x66it\x18\x01 \x01(\x0b\x32\x15.phalanx_proto.v1.Fit\x12\x0f\n\x07program\x18\x02 \x01(\t\x12)\n\x01x\x18\x03 \x01(\x0b\x32\x1e.phalanx_proto.v1.TensorHeader\x12\x10\n\x08x_digest\x18\x04 \x01(\t\x12)\n\x01y\x18\x05 \x01(\x0b\x32\x1e.phalanx_proto.v1.TensorHeader\x12\x10\n\x08y_digest\x18\x06 \x01(\t\x12\x19\n\x11parameters_digest\x18\x07 \x01(\t\x12\x13\n\x0b\x63\x61nary_rows\x18\x08 \x03(\r\"J\n\x0cOpenResponse\x12\x0e\n\x06\x63\x61nary\x18\x01 \x01(\t\x12*\n\x07receipt\x18\x02 \x01(\x0b\x32\x19.phalanx_proto.v1.Receipt\"g\n\x0cTrainRequest\x12*\n\x04plan\x18\x01 \x01(\x0b\x32\x1c.phalanx_proto.v1.UpdatePlan\x12+\n\nparameters\x18\x02 \x01(\x0b\x32\x17.phalanx_proto.v1.Chunk\"B\n\nUpdatePlan\x12\x0e\n\x06update\x18\x01 \x01(\x04\x12\n\n\x02lo\x18\x02 \x01(\r\x12\n\n\x02hi\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x0c\"v\n\rTrainResponse\x12\x0e\n\x06update\x18\x01 \x01(\x04\x12)\n\x05parts\x18\x02 \x03(\x0b\x32\x1a.phalanx_proto.v1.NodePart\x12*\n\x07receipt\x18\x03 \x01(\x0b\x32\x19.phalanx_proto.v1.Receipt\"J\n\x08NodePart\x12\n\n\x02lo\x18\x01 \x01(\r\x12\n\n\x02hi\x18\x02 \x01(\r\x12&\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.phalanx_proto.v1.Chunk\"\xd9\x01\n\x07Receipt\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x17\n\nprepare_ns\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\ncompute_ns\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x18\n\x0breadback_ns\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12\x15\n\x08total_ns\x18\x05 \x01(\x04H\x03\x88\x01\x01\x12\x15\n\x08resident\x18\x06 \x01(\x04H\x04\x88\x01\x01\x42\r\n\x0b_prepare_nsB\r\n\x0b_compute_nsB\x0e\n\x0c_readback_nsB\x0b\n\t_total_nsB\x0b\n\t_resident\"K\n\x0fSimulateRequest\x12\r\n\x05index\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\x12\x0c\n\x04seed\x18\x04 \x01(\x04\"x\n\x10SimulateResponse\x12\r\n\x05index\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\x12\x0c\n\x04hits\x18\x04 \x01(\x04\x12*\n\x07receipt\x18\x05 \x01(\x0b\x32\x19.phalanx_proto.v1.Receipt\"<\n\x0cProbeRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x13\n\x06\x61nswer\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\t\n\x07_answer\"A\n\rProbeResponse\x12\x10\n\x08received\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"\x0e\n\x0c\x43loseRequest\"\x0f\n\rCloseResponse2\x9a\x05\n\rWorkerService\x12T\n\tHandshake\x12\".phalanx_proto.v1.HandshakeRequest\x1a#.phalanx_proto.v1.HandshakeResponse\x12]\n\x0cMissingBlobs\x12%.phalanx_proto.v1.MissingBlobsRequest\x1a&.phalanx_proto.v1.MissingBlobsResponse\x12P\n\x07PutBlob\x12 .phalanx_proto.v1.PutBlobRequest\x1a!.phalanx_proto.v1.PutBlobResponse(\x01\x12\x45\n\x04Open\x12\x1d.phalanx_proto.v1.OpenRequest\x1a\x1e.phalanx_proto.v1.OpenResponse\x12L\n\x05Train\x12\x1e.phalanx_proto.v1.TrainRequest\x1a\x1f.phalanx_proto.v1.TrainResponse(\x01\x30\x01\x12U\n\x08Simulate\x12!.phalanx_proto.v1.SimulateRequest\x1a\".phalanx_proto.v1.SimulateResponse(\x01\x30\x01\x12L\n\x05Probe\x12\x1e.phalanx_proto.v1.ProbeRequest\x1a\x1f.phalanx_proto.v1.ProbeResponse(\x01\x30\x01\x12H\n\x05\x43lose\x12\x1e.phalanx_proto.v1.CloseRequest\x1a\x1f.phalanx_proto.v1.CloseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%phalanx_proto/v1/worker_service.proto\x12\x10phalanx_proto.v1\x1a!phalanx_proto/v1/experiment.proto\x1a\x1dphalanx_proto/v1/tensor.proto\"t\n\x10HandshakeRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\x12\x0f\n\x07ordinal\x18\x05 \x01(\r\x12\r\n\x05\x64type\x18\x06 \x01(\t\"\xae\x02\n\x11HandshakeResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0f\n\x07phalanx\x18\x03 \x01(\t\x12\x10\n\x08platform\x18\x04 \x01(\t\x12\x0e\n\x06python\x18\x05 \x01(\t\x12\x0b\n\x03jax\x18\x06 \x01(\t\x12\x0e\n\x06jaxlib\x18\x07 \x01(\t\x12\x14\n\x0c\x63pu_features\x18\x08 \x01(\t\x12\x13\n\x0bslots_asked\x18\t \x01(\r\x12\x13\n\x0bslots_found\x18\n \x01(\r\x12\x30\n\x08\x62\x61\x63kends\x18\x0b \x03(\x0b\x32\x1e.phalanx_proto.v1.BackendFound\x12\x11\n\tself_test\x18\x0c \x01(\t\x12\x0b\n\x03pid\x18\r \x01(\x04\x12\x15\n\rnumeric_class\x18\x0e \x01(\t\"=\n\x0c\x42\x61\x63kendFound\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"&\n\x13MissingBlobsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"\'\n\x14MissingBlobsResponse\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"\x83\x01\n\x0ePutBlobRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12.\n\x06header\x18\x02 \x01(\x0b\x32\x1c.phalanx_proto.v1.BlobHeaderH\x00\x12(\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.phalanx_proto.v1.ChunkH\x00\x42\x06\n\x04part\",\n\nBlobHeader\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\"!\n\x0fPutBlobResponse\x12\x0e\n\x06stored\x18\x01 \x01(\x08\"\xec\x01\n\x0bOpenRequest\x12\"\n\x03\x66it\x18\x01 \x01(\x0b\x32\x15.phalanx_proto.v1.Fit\x12\x0f\n\x07program\x18\x02 \x01(\t\x12)\n\x01x\x18\x03 \x01(\x0b\x32\x1e.phalanx_proto.v1.TensorHeader\x12\x10\n\x08x_digest\x18\x04 \x01(\t\x12)\n\x01y\x18\x05 \x01(\x0b\x32\x1e.phalanx_proto.v1.TensorHeader\x12\x10\n\x08y_digest\x18\x06 \x01(\t\x12\x19\n\x11parameters_digest\x18\x07 \x01(\t\x12\x13\n\x0b\x63\x61nary_rows\x18\x08 \x03(\r\"J\n\x0cOpenResponse\x12\x0e\n\x06\x63\x61nary\x18\x01 \x01(\t\x12*\n\x07receipt\x18\x02 \x01(\x0b\x32\x19.phalanx_proto.v1.Receipt\"x\n\x0cTrainRequest\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12*\n\x04plan\x18\x02 \x01(\x0b\x32\x1c.phalanx_proto.v1.UpdatePlan\x12+\n\nparameters\x18\x03 \x01(\x0b\x32\x17.phalanx_proto.v1.Chunk\"B\n\nUpdatePlan\x12\x0e\n\x06update\x18\x01 \x01(\x04\x12\n\n\x02lo\x18\x02 \x01(\r\x12\n\n\x02hi\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\x0c\"\x87\x01\n\rTrainResponse\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0e\n\x06update\x18\x02 \x01(\x04\x12)\n\x05parts\x18\x03 \x03(\x0b\x32\x1a.phalanx_proto.v1.NodePart\x12*\n\x07receipt\x18\x04 \x01(\x0b\x32\x19.phalanx_proto.v1.Receipt\"J\n\x08NodePart\x12\n\n\x02lo\x18\x01 \x01(\r\x12\n\n\x02hi\x18\x02 \x01(\r\x12&\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.phalanx_proto.v1.Chunk\"\xd9\x01\n\x07Receipt\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x17\n\nprepare_ns\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\ncompute_ns\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x18\n\x0breadback_ns\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12\x15\n\x08total_ns\x18\x05 \x01(\x04H\x03\x88\x01\x01\x12\x15\n\x08resident\x18\x06 \x01(\x04H\x04\x88\x01\x01\x42\r\n\x0b_prepare_nsB\r\n\x0b_compute_nsB\x0e\n\x0c_readback_nsB\x0b\n\t_total_nsB\x0b\n\t_resident\"K\n\x0fSimulateRequest\x12\r\n\x05index\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\x12\x0c\n\x04seed\x18\x04 \x01(\x04\"x\n\x10SimulateResponse\x12\r\n\x05index\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0c\n\x04stop\x18\x03 \x01(\x04\x12\x0c\n\x04hits\x18\x04 \x01(\x04\x12*\n\x07receipt\x18\x05 \x01(\x0b\x32\x19.phalanx_proto.v1.Receipt\"<\n\x0cProbeRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x13\n\x06\x61nswer\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\t\n\x07_answer\"A\n\rProbeResponse\x12\x10\n\x08received\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"\x0e\n\x0c\x43loseRequest\"\x0f\n\rCloseResponse2\x9a\x05\n\rWorkerService\x12T\n\tHandshake\x12\".phalanx_proto.v1.HandshakeRequest\x1a#.phalanx_proto.v1.HandshakeResponse\x12]\n\x0cMissingBlobs\x12%.phalanx_proto.v1.MissingBlobsRequest\x1a&.phalanx_proto.v1.MissingBlobsResponse\x12P\n\x07PutBlob\x12 .phalanx_proto.v1.PutBlobRequest\x1a!.phalanx_proto.v1.PutBlobResponse(\x01\x12\x45\n\x04Open\x12\x1d.phalanx_proto.v1.OpenRequest\x1a\x1e.phalanx_proto.v1.OpenResponse\x12L\n\x05Train\x12\x1e.phalanx_proto.v1.TrainRequest\x1a\x1f.phalanx_proto.v1.TrainResponse(\x01\x30\x01\x12U\n\x08Simulate\x12!.phalanx_proto.v1.SimulateRequest\x1a\".phalanx_proto.v1.SimulateResponse(\x01\x30\x01\x12L\n\x05Probe\x12\x1e.phalanx_proto.v1.ProbeRequest\x1a\x1f.phalanx_proto.v1.ProbeResponse(\x01\x30\x01\x12H\n\x05\x43lose\x12\x1e.phalanx_proto.v1.CloseRequest\x1a\x1f.phalanx_proto.v1.CloseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,38 +43,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MISSINGBLOBSREQUEST']._serialized_end=649
   _globals['_MISSINGBLOBSRESPONSE']._serialized_start=651
   _globals['_MISSINGBLOBSRESPONSE']._serialized_end=690
-  _globals['_PUTBLOBREQUEST']._serialized_start=692
-  _globals['_PUTBLOBREQUEST']._serialized_end=806
-  _globals['_BLOBHEADER']._serialized_start=808
-  _globals['_BLOBHEADER']._serialized_end=852
-  _globals['_PUTBLOBRESPONSE']._serialized_start=854
-  _globals['_PUTBLOBRESPONSE']._serialized_end=887
-  _globals['_OPENREQUEST']._serialized_start=890
-  _globals['_OPENREQUEST']._serialized_end=1126
-  _globals['_OPENRESPONSE']._serialized_start=1128
-  _globals['_OPENRESPONSE']._serialized_end=1202
-  _globals['_TRAINREQUEST']._serialized_start=1204
-  _globals['_TRAINREQUEST']._serialized_end=1307
-  _globals['_UPDATEPLAN']._serialized_start=1309
-  _globals['_UPDATEPLAN']._serialized_end=1375
-  _globals['_TRAINRESPONSE']._serialized_start=1377
-  _globals['_TRAINRESPONSE']._serialized_end=1495
-  _globals['_NODEPART']._serialized_start=1497
-  _globals['_NODEPART']._serialized_end=1571
-  _globals['_RECEIPT']._serialized_start=1574
-  _globals['_RECEIPT']._serialized_end=1791
-  _globals['_SIMULATEREQUEST']._serialized_start=1793
-  _globals['_SIMULATEREQUEST']._serialized_end=1868
-  _globals['_SIMULATERESPONSE']._serialized_start=1870
-  _globals['_SIMULATERESPONSE']._serialized_end=1990
-  _globals['_PROBEREQUEST']._serialized_start=1992
-  _globals['_PROBEREQUEST']._serialized_end=2052
-  _globals['_PROBERESPONSE']._serialized_start=2054
-  _globals['_PROBERESPONSE']._serialized_end=2119
-  _globals['_CLOSEREQUEST']._serialized_start=2121
-  _globals['_CLOSEREQUEST']._serialized_end=2135
-  _globals['_CLOSERESPONSE']._serialized_start=2137
-  _globals['_CLOSERESPONSE']._serialized_end=2152
-  _globals['_WORKERSERVICE']._serialized_start=2155
-  _globals['_WORKERSERVICE']._serialized_end=2821
+  _globals['_PUTBLOBREQUEST']._serialized_start=693
+  _globals['_PUTBLOBREQUEST']._serialized_end=824
+  _globals['_BLOBHEADER']._serialized_start=826
+  _globals['_BLOBHEADER']._serialized_end=870
+  _globals['_PUTBLOBRESPONSE']._serialized_start=872
+  _globals['_PUTBLOBRESPONSE']._serialized_end=905
+  _globals['_OPENREQUEST']._serialized_start=908
+  _globals['_OPENREQUEST']._serialized_end=1144
+  _globals['_OPENRESPONSE']._serialized_start=1146
+  _globals['_OPENRESPONSE']._serialized_end=1220
+  _globals['_TRAINREQUEST']._serialized_start=1222
+  _globals['_TRAINREQUEST']._serialized_end=1342
+  _globals['_UPDATEPLAN']._serialized_start=1344
+  _globals['_UPDATEPLAN']._serialized_end=1410
+  _globals['_TRAINRESPONSE']._serialized_start=1413
+  _globals['_TRAINRESPONSE']._serialized_end=1548
+  _globals['_NODEPART']._serialized_start=1550
+  _globals['_NODEPART']._serialized_end=1624
+  _globals['_RECEIPT']._serialized_start=1627
+  _globals['_RECEIPT']._serialized_end=1844
+  _globals['_SIMULATEREQUEST']._serialized_start=1846
+  _globals['_SIMULATEREQUEST']._serialized_end=1921
+  _globals['_SIMULATERESPONSE']._serialized_start=1923
+  _globals['_SIMULATERESPONSE']._serialized_end=2043
+  _globals['_PROBEREQUEST']._serialized_start=2045
+  _globals['_PROBEREQUEST']._serialized_end=2105
+  _globals['_PROBERESPONSE']._serialized_start=2107
+  _globals['_PROBERESPONSE']._serialized_end=2172
+  _globals['_CLOSEREQUEST']._serialized_start=2174
+  _globals['_CLOSEREQUEST']._serialized_end=2188
+  _globals['_CLOSERESPONSE']._serialized_start=2190
+  _globals['_CLOSERESPONSE']._serialized_end=2205
+  _globals['_WORKERSERVICE']._serialized_start=2208
+  _globals['_WORKERSERVICE']._serialized_end=2874
 # @@protoc_insertion_point(module_scope)

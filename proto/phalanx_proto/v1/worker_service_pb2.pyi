@@ -193,8 +193,11 @@ Global___MissingBlobsResponse: _TypeAlias = MissingBlobsResponse  # noqa: Y015
 class PutBlobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """The bytes of the chunk."""
     @_builtins.property
     def header(self) -> Global___BlobHeader: ...
     @_builtins.property
@@ -202,12 +205,13 @@ class PutBlobRequest(_message.Message):
     def __init__(
         self,
         *,
+        payload: _builtins.bytes = ...,
         header: Global___BlobHeader | None = ...,
         chunk: _tensor_pb2.Chunk | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part", "payload", b"payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
@@ -338,8 +342,11 @@ Global___OpenResponse: _TypeAlias = OpenResponse  # noqa: Y015
 class TrainRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """The bytes of the parameters, little-endian."""
     @_builtins.property
     def plan(self) -> Global___UpdatePlan:
         """With the first message of an update only."""
@@ -351,12 +358,13 @@ class TrainRequest(_message.Message):
     def __init__(
         self,
         *,
+        payload: _builtins.bytes = ...,
         plan: Global___UpdatePlan | None = ...,
         parameters: _tensor_pb2.Chunk | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "plan", b"plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "payload", b"payload", "plan", b"plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -396,13 +404,16 @@ Global___UpdatePlan: _TypeAlias = UpdatePlan  # noqa: Y015
 class TrainResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAYLOAD_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """The bytes of the parts, little-endian, one after another; together at most 4 MiB."""
     update: _builtins.int
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodePart]:
-        """Pieces of nodes, in order; together at most 4 MiB."""
+        """Pieces of nodes, in order."""
 
     @_builtins.property
     def receipt(self) -> Global___Receipt:
@@ -411,13 +422,14 @@ class TrainResponse(_message.Message):
     def __init__(
         self,
         *,
+        payload: _builtins.bytes = ...,
         update: _builtins.int = ...,
         parts: _abc.Iterable[Global___NodePart] | None = ...,
         receipt: Global___Receipt | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "receipt", b"receipt", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "payload", b"payload", "receipt", b"receipt", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
