@@ -4,6 +4,7 @@ Everything is on loopback, through a real sshd; a distance is a relay that delay
 """
 
 import statistics
+from dataclasses import replace
 
 from benchmarks.contenders import Contender
 from benchmarks.question import Goal, Measured, Question, Scale, Verdict, fastest_group
@@ -11,6 +12,7 @@ from benchmarks.question import Goal, Measured, Question, Scale, Verdict, fastes
 FIT, SIMULATION, ROUND_TRIP, EXCHANGE, START, DISTANCE = (
     "fit", "simulation", "a round trip", "an exchange", "start of a group", "distance",
 )  # fmt: skip
+SHARED_EXCHANGE, SHARED_START = "an exchange, half a core each", "start of a group, a third of a core each"
 ALONE, SOCKETS, FORWARDS, RELAYS = "phalanx local(1)", "phalanx two sockets", "phalanx two forwards", "phalanx two relays"
 SOCKET, FORWARD, RELAY, BARE = "phalanx one socket", "phalanx one forward", "phalanx one relay", "bare ssh forward"
 ONE_MACHINE, THREE_MACHINES = "phalanx, one machine", "phalanx, three machines"
@@ -21,7 +23,8 @@ SINGLES = {SOCKET: "group:s", FORWARD: "group:f", RELAY: "group:r"}
 
 def contenders(case: str, scale: Scale) -> list[Contender]:
     return {
-        FIT: _fit, SIMULATION: _simulation, ROUND_TRIP: _round_trip, EXCHANGE: _exchange, START: _start, DISTANCE: _distance,
+        FIT: _fit, SIMULATION: _simulation, ROUND_TRIP: _round_trip, EXCHANGE: _exchange, SHARED_EXCHANGE: _shared_exchange,
+        START: _start, SHARED_START: _shared_start, DISTANCE: _distance,
     }[case](scale)  # fmt: skip
 
 
@@ -63,8 +66,19 @@ def _exchange(scale: Scale) -> list[Contender]:
     return [bare, *(_ours(name, "update_phalanx", place, *size) for name, place in SINGLES.items())]
 
 
-def _start(scale: Scale) -> list[Contender]:
-    return [_ours(ONE_MACHINE, "group_start", "group:f"), _ours(THREE_MACHINES, "group_start", "group:fff")]
+def _shared_exchange(scale: Scale) -> list[Contender]:
+    names = (BARE, FORWARD)
+    whole = [contender for contender in _exchange(scale) if contender.name in names]
+    return [replace(contender, arguments=(*contender.arguments, "--share", "0.5")) for contender in whole]
+
+
+def _start(scale: Scale, *more: str) -> list[Contender]:
+    machines = {ONE_MACHINE: "group:f", THREE_MACHINES: "group:fff"}
+    return [_ours(name, "group_start", placement, *more) for name, placement in machines.items()]
+
+
+def _shared_start(scale: Scale) -> list[Contender]:
+    return _start(scale, "--share", "0.33")
 
 
 def _distance(scale: Scale) -> list[Contender]:
@@ -89,12 +103,12 @@ def _percentile(text: str, key: str, limit: float) -> Goal:
     return verdict
 
 
-def _moves(text: str, least: float) -> Goal:
+def _moves(text: str, case: str, least: float) -> Goal:
     """Bytes a second of an exchange through a forward, while they move, against those of the bare forward."""
 
     def verdict(measured: Measured) -> Verdict:
         keys = {FORWARD: "moving_gigabytes_a_second", BARE: "gigabytes_a_second"}
-        rows = [s for s in measured.samples if s.case == EXCHANGE]
+        rows = [s for s in measured.samples if s.case == case]
         found = {name: [s.extra[key] for s in rows if s.contender == name and key in s.extra] for name, key in keys.items()}
         if not all(found.values()):
             return Verdict(goal=text, found="not measured", reached=None)
@@ -139,10 +153,12 @@ QUESTION = Question(
     about="Milliseconds, over loopback, through a real sshd. Fit: the Dense fixture of above in float64, 300 updates. "
     "Simulation: 10^9 samples. A round trip: an update of ten parameters. An exchange: an update of 25,000,002 "
     "parameters with one member (100 MB down, 200 MB up), and of the same bytes through a bare forward. Start: from "
-    "nothing until every member is bound. Distance: an update of ten parameters where every round trip takes so long.",
+    "nothing until every member is bound. A share of a core each: this process with its engine, each ssh, sshd and each member "
+    "have so much of a processor to themselves and no more, as on slow machines of their own. Distance: an update of ten "
+    "parameters where every round trip takes so long.",
     unit="ms",
     factor=1e3,
-    cases=(FIT, SIMULATION, ROUND_TRIP, EXCHANGE, START, DISTANCE),
+    cases=(FIT, SIMULATION, ROUND_TRIP, EXCHANGE, SHARED_EXCHANGE, START, SHARED_START, DISTANCE),
     contenders=contenders,
     reference=SOCKETS,
     tolerance=0.05,
@@ -152,8 +168,10 @@ QUESTION = Question(
         _at_most_times("a fit over ssh within 1.25 of the same members on sockets", FIT, FORWARDS, SOCKETS, 1.25),
         _percentile("95 of 100 updates over ssh in at most 1.5 ms", "p95_ms", 1.5),
         _percentile("no stalls: 99 of 100 updates in at most 20 ms", "p99_ms", 20.0),
-        _moves("the bytes of an exchange move at 0.8 or more of what ssh itself moves", 0.8),
+        _moves("the bytes of an exchange move at 0.8 or more of what ssh itself moves", EXCHANGE, 0.8),
+        _moves("the same with half a core each", SHARED_EXCHANGE, 0.8),
         _at_most_times("three machines start within 1.5 times one", START, THREE_MACHINES, ONE_MACHINE, 1.5),
+        _at_most_times("the same with a third of a core each", SHARED_START, THREE_MACHINES, ONE_MACHINE, 1.5),
         *(_near_the_floor(far) for far in DISTANCES),
     ),
     unfair=(

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.peers.line import emit
+from benchmarks.peers.shares import shares
 from phalanx_coordinator.ssh.command import Forward, ssh_command
 from tests.hosts.lab import open_lab
 
@@ -45,11 +47,19 @@ def main() -> None:
     parser.add_argument("--up", type=int, default=64)
     parser.add_argument("--repeats", type=int, required=True)
     parser.add_argument("--milliseconds", type=float, default=0.0)
+    parser.add_argument("--share", type=float)
     asked = parser.parse_args()
-    with open_lab(isolated=False) as lab, tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        given = None if asked.share is None else stack.enter_context(shares(asked.share))
+        lab = stack.enter_context(open_lab(isolated=False))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        python = sys.executable
+        if given is not None:
+            given.join("sshd", lab.servers[0].pid)
+            python = str(given.command("member", python))
         record = lab.record("alpha", *(lab.delayed(asked.milliseconds) if asked.milliseconds else ()))
         near, far = Path(folder) / "near.sock", f"{folder}/far.sock"
-        program = [sys.executable, "-c", FAR, far, str(asked.down), str(asked.up)]
+        program = [python, "-c", FAR, far, str(asked.down), str(asked.up)]
         command = ssh_command(record, program, Forward(near=near, far=far))
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ssh:
             assert ssh.stdout is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import phalanx
+from benchmarks.peers.shares import Shares, shares
 from phalanx_proto.execution import Execution
 from phalanx_proto.experiment import DType
 from tests.hosts.lab import NAMES, Lab, open_lab
@@ -19,8 +20,13 @@ TRANSPORTS = {"l": "local", "s": "socket", "f": "ssh", "r": "ssh"}
 
 
 @contextmanager
-def execution(name: str, *, dtype: DType = "float64", oversubscribe: bool = False) -> Iterator[Execution]:
-    """The execution of that name; a group's file, and its sshd, live as long as the block."""
+def execution(
+    name: str, *, dtype: DType = "float64", oversubscribe: bool = False, share: float | None = None
+) -> Iterator[Execution]:
+    """The execution of that name; a group's file, and its sshd, live as long as the block.
+
+    With ``share`` this process, ssh, sshd and each member behind ssh have so much of a processor, and no more.
+    """
     kind, _, what = name.partition(":")
     if kind == "local":
         yield phalanx.local(workers=int(what), dtype=dtype)
@@ -31,8 +37,13 @@ def execution(name: str, *, dtype: DType = "float64", oversubscribe: bool = Fals
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         ways = Ways(float(milliseconds or 0))
+        if share is not None:
+            ways.shares = stack.enter_context(shares(share))
         if set(letters) & set("fr"):
             ways.lab = stack.enter_context(open_lab(isolated=False))
+            if ways.shares is not None:
+                for server in ways.lab.servers:
+                    ways.shares.join("sshd", server.pid)
         if "r" in letters:
             assert ways.lab is not None
             ways.closed = stack.enter_context(ways.lab.server("alpha", AllowStreamLocalForwarding="no"))
@@ -49,6 +60,7 @@ class Ways:
 
     milliseconds: float
     lab: Lab | None = None
+    shares: Shares | None = None
     closed: tuple[str, ...] = field(default=())
     """Options that lead to an sshd which forwards no sockets."""
 
@@ -58,8 +70,9 @@ class Ways:
             return ""
         far = self.lab.delayed(self.milliseconds) if self.milliseconds else ()
         record = self.lab.record("alpha" if letter == "r" else NAMES[index % 3], *far, *(self.closed if letter == "r" else ()))
+        python = record.python if self.shares is None else self.shares.command(f"member-{index}", record.python or "")
         options = ", ".join(f"'{option}'" for option in record.ssh_options)
-        return f'host = "{record.host}"\npython = "{record.python}"\nssh_options = [{options}]\n'
+        return f'host = "{record.host}"\npython = "{python}"\nssh_options = [{options}]\n'
 
 
 def _group(letters: str, dtype: DType, oversubscribe: bool, ways: Ways) -> str:

@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--updates", type=int, required=True)
     parser.add_argument("--oversubscribe", action="store_true")
+    parser.add_argument("--share", type=float)
     asked = parser.parse_args()
     random = np.random.default_rng(SEED)
     rows = asked.batch * asked.updates
@@ -80,7 +81,9 @@ def main() -> None:
     model = phalanx.classifier(network, standardize=False, optimizer="sgd")
     config = phalanx.training(epochs=1, batch=asked.batch, rate=1e-3, seed=SEED)
     times, moving = keep_times()
-    with placements.execution(asked.placement, dtype="float32", oversubscribe=asked.oversubscribe) as execution:
+    with placements.execution(
+        asked.placement, dtype="float32", oversubscribe=asked.oversubscribe, share=asked.share
+    ) as execution:
         fitted = phalanx.fit(model, train, config, execution=execution)
     phalanx.shutdown()
     seconds = fitted.seconds

@@ -24,7 +24,7 @@ from phalanx_worker.admission import Admission
 from phalanx_worker.allocation import require_slots
 from phalanx_worker.blobs import BlobStore
 from phalanx_worker.confinement import confine, memory_bound
-from phalanx_worker.environment import enter
+from phalanx_worker.environment import enter_for
 from phalanx_worker.housing import EXIT_OVERRUN, EXIT_SETUP, Housing, beat, keep_lease
 from phalanx_worker.identity import handshake
 from phalanx_worker.inspection import Inspector
@@ -92,16 +92,23 @@ def _first_line() -> str:
     return line.decode(errors="replace")
 
 
+def _load() -> None:
+    """Load JAX and gRPC, with the environment set by now."""
+    import phalanx_worker.host
+    import phalanx_worker.service  # noqa: F401
+
+
 async def serve(settings: Settings, housing: Housing, machine: Inventory) -> None:
     """Start the engines and the server, say that it is ready, and serve until the process is ended."""
-    from phalanx_worker.host import Host  # imports jax, with the environment set by now
-    from phalanx_worker.service import start_server
-    from phalanx_worker.state import WorkerState
-
     inspector = Inspector()
     slot = SlotSpec(backend=settings.backend, ordinal=settings.ordinal)
     followers = Followers([EngineProcess(str(n), slot) for n in range(2, settings.slots + 1)])
     starting = asyncio.gather(start_all(followers.engines), asyncio.to_thread(inspector.self_test, 120.0))
+    await asyncio.to_thread(_load)  # while the others load theirs
+    from phalanx_worker.host import Host
+    from phalanx_worker.service import start_server
+    from phalanx_worker.state import WorkerState
+
     host = Host(settings.backend, settings.ordinal, followers.check)
     _, verdict = await starting
     if verdict == PASSED:
@@ -131,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     housing = None
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
-        enter(parser().parse_args(given).backend, [sys.executable, "-m", "phalanx_worker", *given])
+        enter_for(given)
         settings = parse(given, _first_line)
         confine(settings.backend, memory_bound())
         machine = inventory(settings.backend != "cpu")

@@ -3,7 +3,9 @@
 Jax-free: it is read before JAX is loaded, by whoever starts an engine.
 """
 
+import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 
 from phalanx_proto.installed import library_knows
@@ -50,13 +52,21 @@ def engine_environment(backend: str = "cpu", inherited: Mapping[str, str] | None
 
 
 MARK = "PHALANX_ENVIRONMENT"
-"""Set in the environment that ``enter`` made, to the backend it was made for."""
+"""Set in the environment that ``enter_for`` made, to the backend it was made for."""
 
 
-def enter(backend: str, command: Sequence[str]) -> None:
-    """Start this process anew as ``command`` in the engine's environment, unless it is in it.
+def enter_for(arguments: Sequence[str]) -> None:
+    """Start this process anew, as a worker with these arguments, in its engine's environment, unless it is in it.
 
-    The C library and XLA read their settings once, at the start; a daemon may have been started by anything.
+    The C library and XLA read their settings once, at the start; a daemon may have been started by anything. Arguments that
+    cannot be understood are left to those who tell what is wrong with them.
     """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--backend", choices=tuple(PLATFORMS), default="cpu")
+    try:
+        backend = parser.parse_known_args(arguments)[0].backend
+    except argparse.ArgumentError:
+        return
     if os.environ.get(MARK) != backend:
-        os.execve(command[0], list(command), {**engine_environment(backend), MARK: backend})
+        command = [sys.executable, "-m", "phalanx_worker", *arguments]
+        os.execve(command[0], command, {**engine_environment(backend), MARK: backend})

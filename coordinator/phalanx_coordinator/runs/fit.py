@@ -84,9 +84,8 @@ class FitRun:
         """Carry the fit out; if it fails, the caller ends pool and members."""
         self._began = time.monotonic()
         self.listener(Progress(phase="starting"))
-        arrays = await self._start(start_pool)
+        arrays, lowered = await self._start(start_pool)
         self.notes += await self.group.members.admit()
-        lowered = await lower(self.pool, self.plan.spec)
         self.listener(Progress(phase="opening"))
         data_of_pool = data_arena(arrays)
         try:
@@ -108,15 +107,20 @@ class FitRun:
         test = None if held_out is None else await score_rows(self.pool, fitted, held_out)
         return replace(self._outcome(fitted, train, tallies, self._seconds(tallies, updated)), test=test)
 
-    async def _start(self, start_pool: Callable[[], Awaitable[None]]) -> dict[str, NDArray[Any]]:
-        """Engines, daemons and data side by side; if one fails, the others have ended or are there to be ended."""
+    async def _start(self, start_pool: Callable[[], Awaitable[None]]) -> tuple[dict[str, NDArray[Any]], Lowered]:
+        """Engines, what they lower, daemons and data side by side; if one fails, the others have ended or are there to be."""
         arrays: dict[str, NDArray[Any]] = {}
+        lowered: list[Lowered] = []
 
         async def prepare() -> None:
             arrays.update(await asyncio.to_thread(self._prepare))
 
-        await side_by_side([prepare(), self.group.members.start(self.plan.run, start_pool())])
-        return arrays
+        async def start_engines() -> None:
+            await start_pool()
+            lowered.append(await lower(self.pool, self.plan.spec))
+
+        await side_by_side([prepare(), self.group.members.start(self.plan.run, start_engines())])
+        return arrays, lowered[0]
 
     def _prepare(self) -> dict[str, NDArray[Any]]:
         request, dtype = self.plan.request, self.plan.placement.dtype
