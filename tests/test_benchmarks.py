@@ -1,9 +1,14 @@
 """The arithmetic of the benchmarks: medians, ratios within rounds, goals, disagreements, and a peer that is absent."""
 
 import math
+import re
+import subprocess
 import sys
+from pathlib import Path
 
-from benchmarks.contenders import Contender, Sample, run
+import pytest
+
+from benchmarks.contenders import ROOT, Contender, Sample, run
 from benchmarks.question import Measured, at_most, disagreements, fastest_group, times_as_fast
 from benchmarks.simulation import QUESTION
 
@@ -48,3 +53,28 @@ def test_a_failing_peer_is_reported_without_paths() -> None:
     sample = run(Contender(name="n", module="does_not_exist"), case="c", number=0, python=sys.executable)
     assert sample.failure.startswith("exit 1: ")
     assert "/" not in sample.failure
+
+
+SHARED = """
+import subprocess, sys
+from pathlib import Path
+from benchmarks.peers.shares import shares
+try:
+    with shares(0.5) as found:
+        print(Path("/proc/self/cgroup").read_text(), subprocess.run([found.command("far", "/bin/cat"), "/proc/self/cgroup"]))
+except RuntimeError as error:
+    sys.exit(f"cannot: {error}")
+print("left:", Path("/proc/self/cgroup").read_text())
+"""
+
+
+def test_processes_get_shares_of_a_processor_and_leave_them() -> None:
+    ended = subprocess.run([sys.executable, "-u", "-c", SHARED], capture_output=True, text=True, cwd=ROOT)
+    if ended.stderr.startswith("cannot: "):
+        pytest.skip(ended.stderr)
+    assert ended.returncode == 0, ended.stderr
+    during, left = ended.stdout.split("left:")
+    groups = re.findall(r"phalanx-\d+-\w+", during)
+    assert {group.rpartition("-")[2] for group in groups} == {"near", "far"}
+    assert "phalanx" not in left
+    assert not list(Path("/sys/fs/cgroup").glob("*/phalanx-*")) and not list(Path("/sys/fs/cgroup").glob("phalanx-*"))

@@ -1,11 +1,14 @@
+import contextlib
 import json
+import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from phalanx_worker import environment
-from phalanx_worker.environment import YNN_FLAG, engine_environment, knows_flag
+from phalanx_worker.environment import MARK, YNN_FLAG, engine_environment, enter_for, knows_flag
 
 HOSTILE = {
     "JAX_PLATFORMS": "tpu", "JAX_ENABLE_X64": "0", "XLA_FLAGS": "--xla_cpu_enable_fast_math=true", "XLA_PYTHON_X": "1",
@@ -56,3 +59,39 @@ def test_jax_starts_in_it_and_counts_in_doubles() -> None:
         timeout=120, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout) == ["float64", "cpu", 1]
+
+
+class Anew(Exception):
+    """The process would be another one now."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "marked", "backend"),
+    [
+        ([], "", "cpu"),
+        (["--slots", "2", "--backend", "cuda", "--oversubscribe"], "", "cuda"),
+        (["--backend=mps"], "cpu", "mps"),
+        (["--slots", "2"], "cpu", None),
+        (["--backend", "abacus"], "", None),
+        (["--backend"], "", None),
+    ],
+)
+def test_a_worker_enters_the_environment_of_its_backend_once(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], marked: str, backend: str | None
+) -> None:
+    started: list[tuple[str, list[str], dict[str, str]]] = []
+
+    def execve(*given: Any) -> None:
+        started.append(given)
+        raise Anew
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setenv(MARK, marked)
+    with contextlib.suppress(Anew):
+        enter_for(arguments)
+    if backend is None:
+        assert started == []
+        return
+    ((path, command, environment),) = started
+    assert (path, command) == (sys.executable, [sys.executable, "-m", "phalanx_worker", *arguments])
+    assert environment[MARK] == backend and environment["JAX_PLATFORMS"].split(",")[0] == backend
