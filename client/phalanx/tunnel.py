@@ -24,6 +24,8 @@ from phalanx_proto.ssh_options import FAR_LONGEST, FORWARD, NO_FORWARD, UNATTEND
 STARTING = 30.0
 """Seconds for ssh to answer."""
 ENDING = 3.0
+NEWS = 1.0
+"""Seconds within which the words of ssh follow the failure of what it carries."""
 LAST_LINES = 5
 WHERE = "serve --where --json"
 ENROLLED = ".local/share/phalanx/venv/bin/phalanx"
@@ -135,7 +137,7 @@ class Tunnel:
         """Until the socket is there; whether a service answers behind it, the first call tells."""
         deadline = time.monotonic() + STARTING
         while not self.socket.exists():
-            lost = self.why_lost()
+            lost = self._fault()
             if lost is None and time.monotonic() > deadline:
                 lost = Unavailable(f"ssh made no forward within {STARTING:.0f} s", private=self._by_hand)
             if lost is not None:
@@ -149,12 +151,18 @@ class Tunnel:
         return self._process.poll() is not None
 
     def why_lost(self) -> PhalanxError | None:
-        """Why the tunnel ended, or refused its forward; None while ssh finds nothing wrong."""
+        """Why the tunnel ended or refused its forward, once a call through it has failed; None if ssh finds nothing wrong."""
+        deadline = time.monotonic() + NEWS
+        while (found := self._fault()) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
+
+    def _fault(self) -> PhalanxError | None:
         status = self._process.poll()
         if status is not None:
             self._listener.join(ENDING)
             return failure(status, self._lines, "cat", self._by_hand)
-        refused = [line for line in self._lines if "open failed" in line or "forwarding" in line]
+        refused = [line for line in list(self._lines) if "open failed" in line or "forwarding" in line]
         if refused:
             return Unavailable(
                 "no coordinator service answers on the other machine, or its ssh server forwards no Unix sockets; start one "

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,29 @@ def test_without_ssh_its_absence_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     for address in ("ssh://atlas", "ssh://atlas/far"):
         with pytest.raises(Unavailable, match="OpenSSH client"):
             phalanx.connect(address)
+
+
+LATE = """
+import socket, sys, threading, time
+near = sys.argv[sys.argv.index("-L") + 1].partition(":")[0]
+server = socket.socket(socket.AF_UNIX)
+server.bind(near)
+server.listen()
+
+def refuse():
+    while True:
+        server.accept()[0].close()
+        time.sleep(0.3)
+        print("channel 2: open failed: connect failed: open failed", file=sys.stderr, flush=True)
+
+threading.Thread(target=refuse, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def test_the_reason_of_ssh_is_told_though_it_comes_after_the_failure(ssh: Path, tmp_path: Path) -> None:
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    ssh.write_text(f'#!/bin/sh\nexec {sys.executable} {program} "$@"\n')
+    with pytest.raises(Unavailable, match="start one there with: phalanx serve"):
+        phalanx.connect("ssh://atlas/far")

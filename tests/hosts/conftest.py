@@ -1,6 +1,6 @@
 """One group of hosts for all tests here."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -15,6 +15,16 @@ def hosts() -> Iterator[Lab]:
         pytest.skip(reason)
     with open_lab() as found:
         yield found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows what the sshds said last."""
+    report = yield
+    found = getattr(item, "funcargs", {}).get("hosts")
+    if report.failed and isinstance(found, Lab) and found.folder.is_dir():
+        report.sections.append(("what the sshds said last", found.logs()))
+    return report
 
 
 @pytest.fixture

@@ -132,6 +132,11 @@ class Lab:
             end(self.servers.pop())
             self.known_hosts.write_text(trusted)
 
+    def logs(self) -> str:
+        """The last lines of every sshd, for whoever must find out why a test failed."""
+        files = sorted(self.folder.glob("sshd-*.log"), key=lambda file: file.stat().st_mtime)
+        return "\n".join(f"{file.name}:\n{file.read_text(errors='replace')[-4000:]}" for file in files[-3:])
+
     def leftovers(self) -> dict[str, list[str]]:
         """What is left on each host, after a moment to end."""
         deadline = time.monotonic() + 10
@@ -161,7 +166,7 @@ def serve(lab: Lab, host: Host, port: int, settings: "dict[str, str] | None" = N
         "Port": str(port), "ListenAddress": host.address, "HostKey": f"{lab.folder}/{host.name}_key", "PidFile": "none",
         "AuthorizedKeysFile": f"{lab.folder}/authorized_keys", "StrictModes": "no", "UsePAM": "no",
         "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "PermitRootLogin": "prohibit-password",
-        "PrintMotd": "no", "MaxStartups": "1000", "LoginGraceTime": "0", **(settings or {}),
+        "PrintMotd": "no", "LogLevel": "DEBUG1", "MaxStartups": "1000", "LoginGraceTime": "0", **(settings or {}),
     }  # fmt: skip
     run = os.environ.get("PHALANX_TEST_RUN", "")
     chosen.setdefault("SetEnv", f"PHALANX_TEST_RUN={run} {OURS}={host.tmp}")

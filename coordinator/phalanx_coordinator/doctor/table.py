@@ -21,10 +21,12 @@ _STAGES: Mapping[str, frozenset[str]] = {
     "host key": frozenset(("unknown_key", "changed_key")),
     "authentication": frozenset(("refused_key",)),
     "executable": frozenset((
-        "no_login", "noisy_profile", "no_executable", "not_executable", "old_python", "not_phalanx", "incomplete",
+        "no_login", "noisy_profile", "no_executable", "not_executable", "old_python", "not_phalanx", "incomplete", "ended",
     )),
 }  # fmt: skip
 """In the order in which a machine is come to: the failures that stop there."""
+_LATER = frozenset(("forward_refused", "not_ready"))
+"""Failures after all of them; of any other nobody knows how far the machine was come to."""
 Cell = Callable[[Finding, Expected], str]
 
 
@@ -37,8 +39,8 @@ def stage(finding: Finding, name: str) -> str:
         return "ok"
     kind = finding.failure_kind
     stopped = next((place for place, kinds in _STAGES.items() if kind in kinds), None)
-    if stopped is None:  # something later, or something that has no name
-        return "ok" if kind and not here else DASH
+    if stopped is None:
+        return "ok" if kind in _LATER and not here else DASH
     names = list(_STAGES)
     if names.index(name) < names.index(stopped):
         return "ok"
