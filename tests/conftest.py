@@ -153,6 +153,15 @@ def nothing_left_at_the_end() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def same_umask() -> Iterator[None]:
+    """What a worker does to its own process does not outlive a test either: files of later tests would be unreadable."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """No process, shared memory or temporary entry outlives a test of the parts that make them.
 

@@ -206,14 +206,17 @@ def open_lab(isolated: bool | None = None) -> Iterator[Lab]:
     apart = isolated if isolated is not None else not machines.missing() and os.environ.get("PHALANX_TEST_HOSTS") != "loopback"
     folder = machines.temporary_folder()
     lab = Lab(folder, apart)
+    umask = os.umask(0o022)  # the accounts of the machines read our keys and lists, whatever a person's own umask is
     try:
         for name in (*NAMES, "client"):
             make_key(folder / f"{name}_key")
         shutil.copy(folder / "client_key.pub", folder / "authorized_keys")
         (boot_machines if apart else boot_loopback)(lab)
         configure(lab)
+        os.umask(umask)
         yield lab
     finally:
+        os.umask(umask)
         for server in lab.servers:
             end(server)
         for host in lab.hosts.values():
