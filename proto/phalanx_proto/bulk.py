@@ -50,12 +50,12 @@ def pieces(chunks: Iterable[Chunk], payload: memoryview) -> Iterator[memoryview]
 def encode(sent: Sent) -> bytes:
     """The bytes of a message and its payload, each copied once."""
     message, parts = sent
-    length = sum(part.nbytes for part in parts)
+    length = parts[0].nbytes if len(parts) == 1 else sum(part.nbytes for part in parts)
     if not length:
         return message.SerializeToString()
     if length >= LARGE:
         _keep_freed_memory()
-    return b"".join((TAG, _varint(length), *parts, message.SerializeToString()))
+    return b"".join((_head(length), *parts, message.SerializeToString()))
 
 
 def decoder(kind: type[Message]) -> Callable[[bytes], tuple[Message, memoryview]]:
@@ -126,12 +126,14 @@ def _deserializer(kind: Descriptor) -> Callable[[bytes], Any]:
     return decoder(made) if _carries(kind) else made.FromString
 
 
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    found.append(number)
+@functools.lru_cache(maxsize=256)
+def _head(length: int) -> bytes:
+    """What comes before a payload of so many bytes; kept, since lengths repeat from update to update."""
+    found = bytearray(TAG)
+    while length > 127:
+        found.append(length & 127 | 128)
+        length >>= 7
+    found.append(length)
     return bytes(found)
 
 

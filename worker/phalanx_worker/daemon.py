@@ -92,19 +92,13 @@ def _first_line() -> str:
     return line.decode(errors="replace")
 
 
-def _load() -> None:
-    """Load JAX and gRPC, with the environment set by now."""
-    import phalanx_worker.host
-    import phalanx_worker.service  # noqa: F401
-
-
 async def serve(settings: Settings, housing: Housing, machine: Inventory) -> None:
     """Start the engines and the server, say that it is ready, and serve until the process is ended."""
     inspector = Inspector()
     slot = SlotSpec(backend=settings.backend, ordinal=settings.ordinal)
     followers = Followers([EngineProcess(str(n), slot) for n in range(2, settings.slots + 1)])
     starting = asyncio.gather(start_all(followers.engines), asyncio.to_thread(inspector.self_test, 120.0))
-    await asyncio.to_thread(_load)  # while the others load theirs
+    await asyncio.sleep(0)  # their processes are there now, and load JAX while this one does
     from phalanx_worker.host import Host
     from phalanx_worker.service import start_server
     from phalanx_worker.state import WorkerState
