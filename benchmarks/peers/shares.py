@@ -41,15 +41,21 @@ class Shares:
     def _group(self, name: str) -> Path:
         if name not in self._groups:
             group = self._root / f"phalanx-{os.getpid()}-{name}"
-            group.mkdir()
-            self._groups[name] = group
-            quota = int(PERIOD * self._share)
-            if self._version == 2:
-                (group / "cpu.max").write_text(f"{quota} {PERIOD}")
-            else:
-                (group / "cpu.cfs_period_us").write_text(str(PERIOD))
-                (group / "cpu.cfs_quota_us").write_text(str(quota))
+            try:
+                group.mkdir()
+                self._groups[name] = group
+                self._limit(group)
+            except OSError as error:
+                raise RuntimeError(f"this system gives no shares of a processor: {error.strerror} ({group.name})") from None
         return self._groups[name]
+
+    def _limit(self, group: Path) -> None:
+        quota = int(PERIOD * self._share)
+        if self._version == 2:
+            (group / "cpu.max").write_text(f"{quota} {PERIOD}")
+        else:
+            (group / "cpu.cfs_period_us").write_text(str(PERIOD))
+            (group / "cpu.cfs_quota_us").write_text(str(quota))
 
     def close(self) -> None:
         """Leave all groups, and remove them once everybody else has gone."""

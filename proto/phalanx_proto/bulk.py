@@ -27,6 +27,7 @@ TAG = b"\x0a"
 LARGE = 1 << 20
 """Bytes of a payload from which on it matters where freed memory goes."""
 KEPT_BELOW = (32 << 20) - (1 << 16)
+"""Bytes of the largest block that glibc takes as a sign to keep such blocks."""
 
 
 def fill(chunk: Chunk, offset: int, piece: memoryview) -> None:
@@ -143,7 +144,7 @@ def _length(data: bytes) -> tuple[int, int]:
     for index, byte in enumerate(data[1:11]):
         length |= (byte & 127) << 7 * index
         if byte < 128:
-            return index + 2, length
+            return index + 2, length & (1 << 64) - 1  # protobuf too drops what is above
     raise DecodeError("the length of a payload does not end")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from phalanx_proto import bulk
@@ -65,6 +65,10 @@ def test_what_is_cut_or_changed_is_refused_where_protobuf_refuses(
     check(bytes(broken))
 
 
+@example(bulk.TAG + b"\x83\x80\x80\x80\x80\x00abc")
+@example(bulk.TAG + b"\x83" + b"\x80" * 8 + b"\x02abc")
+@example(bulk.TAG + b"\x83" + b"\x80" * 8 + b"\x01abc")
+@example(bulk.TAG + b"\x83" + b"\x80" * 9 + b"\x00abc")
 @given(st.binary(max_size=40).map(lambda data: bulk.TAG + data))
 def test_bytes_that_are_no_message(data: bytes) -> None:
     check(data)
